@@ -1,1 +1,1 @@
-""""""
+"""The parent process: starts workers, streams their events, survives their death."""

@@ -1,0 +1,175 @@
+"""A check as frozen data (design, section 6). Reading it from YAML is `load.py`'s work."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Allow",
+    "Batch",
+    "Check",
+    "Compile",
+    "Gate",
+    "Loss",
+    "Model",
+    "Optimizer",
+    "Parity",
+    "TensorSpec",
+    "Training",
+]
+
+DType = Literal[
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"
+]
+WeightDType = Literal["float64", "float32", "float16", "bfloat16"]
+AutocastDType = Literal["bfloat16", "float16"]
+Verdict = Literal["deny", "warn", "allow"]
+Size = Annotated[int, Field(ge=0)]
+
+
+class Part(BaseModel):
+    """Base of the parts of a check: frozen and closed, so that a misspelt key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Model(Part):
+    """``target`` makes the module; ``config`` is built first and passed to it as first argument."""
+
+    target: str
+    config: dict[str, Any] | None = None
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    dtype: WeightDType | None = None
+
+
+class TensorSpec(Part):
+    """One random tensor of a batch: ``shape`` and ``dtype``, or ``like`` another one (the same values).
+
+    ``low`` and ``high`` bound integers (``high`` excluded) and, where given, floats (uniform; else standard normal).
+    """
+
+    shape: list[Size] | None = None
+    dtype: DType = "float32"
+    low: float | None = None
+    high: float | None = None
+    like: str | None = None
+
+
+class Batch(Part):
+    """One of ``target`` and ``tensors``; ``forward`` names the tensors the model is called with (default: all)."""
+
+    target: str | None = None
+    tensors: dict[str, TensorSpec] | None = None
+    forward: list[str] | None = None
+
+
+class Loss(Part):
+    """A function of ``torch.nn.functional`` with the places of its two arguments (``output.logits``, ``batch.labels``)."""
+
+    name: str
+    input: str = "output"
+    target: str
+    kwargs: dict[str, Any] = {}
+
+
+class Optimizer(Part):
+    """An optimizer of ``torch.optim`` by ``name``, its keyword arguments beside it; or a ``target``."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+
+    name: str | None = None
+    target: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments for the optimizer's class."""
+        return dict(self.model_extra or {})
+
+
+class Training(Part):
+    """How many steps, and how one is made. ``timeout`` is seconds for the whole eager part."""
+
+    steps: Annotated[int, Field(ge=1, le=100_000)] = 3
+    warmup: Annotated[int, Field(ge=0, le=1_000)] = 1
+    seed: int = 0
+    autocast: AutocastDType | None = None
+    clip_grad_norm: Annotated[float, Field(gt=0)] | None = None
+    accumulate: Annotated[int, Field(ge=1, le=10_000)] = 1
+    timeout: Annotated[float, Field(gt=0)] = 1800
+
+
+class Compile(Part):
+    """The compile probe. ``timeout`` is seconds for all of it, ``op_timeout`` for lowering one op."""
+
+    enabled: bool = True
+    fullgraph: bool = False
+    timeout: Annotated[float, Field(gt=0)] = 1800
+    op_timeout: Annotated[float, Field(gt=0)] = 120
+
+
+class Parity(Part):
+    """The comparison with plain CPU."""
+
+    enabled: bool = True
+
+
+class Allow(Part):
+    """One accepted finding. Every given pattern (globs, but for ``rule`` and ``phase``) must match."""
+
+    op: str | None = None
+    rule: str | None = None
+    phase: Literal["setup", "forward", "backward", "optimizer"] | None = None
+    site: str | None = None
+    module: str | None = None
+    reason: Annotated[str, Field(min_length=1)]
+    ticket: str | None = None
+    expires: dt.date | None = None
+    max_calls_per_step: int | None = None
+    max_bytes_per_step: int | None = None
+
+
+class Gate(Part):
+    """Verdicts by class, overriding the defaults of section 9, and what is allowed."""
+
+    fallback: Verdict | None = None
+    hidden: Verdict | None = None
+    host_sync: Verdict | None = None
+    op_failed: Verdict | None = None
+    non_finite: Verdict | None = None
+    parity: Verdict | None = None
+    moved: Verdict | None = None
+    lowering: Verdict | None = None
+    graph_break: Verdict | None = None
+    recompile: Verdict | None = None
+    dynamic_shape: Verdict | None = None
+    compiler_limit: Verdict | None = None
+    environment: Verdict | None = None
+    allow: list[Allow] = []
+    baseline: Path | None = None
+
+
+class Check(Part):
+    """One check. Paths in it are absolute once it was loaded.
+
+    Either ``workload`` (a Python file that defines ``make_model``, ``make_batch`` and so on) or ``model`` is given;
+    both may be, then the YAML's parts win over the file's.
+    """
+
+    name: str
+    workload: Path | None = None
+    model: Model | None = None
+    batch: Batch | None = None
+    loss: str | Loss | None = None
+    optimizer: Optimizer | None = None
+    train_step: str | None = None
+    training: Training = Training()
+    device: Literal["auto", "neuron", "emulated", "cpu"] = "auto"
+    profile: Path | None = None
+    compile: Compile = Compile()
+    parity: Parity = Parity()
+    gate: Gate = Gate()

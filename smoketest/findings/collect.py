@@ -1,0 +1,125 @@
+"""From single observations to findings: one per (rule, op, phase, site)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from smoketest.findings.identity import finding_id, functional_base, module_patterns
+from smoketest.findings.report import Finding, Grounds, Kind, ModuleCalls, Phase, Site
+from smoketest.findings.rules import RULES
+
+__all__ = ["Observation", "merge"]
+
+MAX_SHAPES = 8
+_GROUNDS_FIRM_FIRST = ("measured", "reported", "cannot_lower", "no_kernel_known", None)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What witnesses saw of one op (or break, or graph) at one place in one module.
+
+    Attributes:
+        rule: id of the rule, such as ``NST101``.
+        op: overload name as recorded (``aten::sort.values_stable``); None where no op is meant.
+        called_as: what the user's call dispatched (``aten::sort``).
+        kind: fallback kind; None where it does not apply.
+        grounds: what a prediction stands on.
+        phase: forward, backward, optimizer or setup; None when not known.
+        site: the user's line; None when not known.
+        module: qualified name of the nn.Module (``h.0.attn``); None when not known.
+        shapes: signatures seen, such as ``f32[4, 128], i64[4]``.
+        calls: calls in the step (compile probe: nodes in the graphs).
+        exact: False where `calls` is a lower bound.
+        bytes: bytes that crossed between device and host in the step; None when not known.
+        witnesses: names of the witnesses that saw it.
+        stage: the last stage of the lowering ladder it reached.
+        message: one sentence.
+        remedy: what to do, where the rule's own sentence can be bettered.
+    """
+
+    rule: str
+    op: str | None = None
+    called_as: str | None = None
+    kind: Kind | None = None
+    grounds: Grounds | None = None
+    phase: Phase | None = None
+    site: Site | None = None
+    module: str | None = None
+    shapes: tuple[str, ...] = ()
+    calls: int | None = None
+    exact: bool | None = None
+    bytes: int | None = None
+    witnesses: frozenset[str] = frozenset()
+    stage: str | None = None
+    message: str = ""
+    remedy: str | None = None
+
+
+_Key = tuple[str, str, str, int, str]
+
+
+def merge(observations: Iterable[Observation]) -> tuple[Finding, ...]:
+    """Join observations of the same (rule, op, phase, site) and give every finding its id.
+
+    The result is sorted by rule, phase, file, line and op, and does not depend on the order of `observations`.
+    """
+    groups: dict[_Key, list[Observation]] = {}
+    for seen in observations:
+        groups.setdefault(_key(seen), []).append(seen)
+    ordinals: Counter[tuple[str, ...]] = Counter()
+    findings = []
+    for key in sorted(groups):
+        finding = _join(groups[key])
+        file, code = (finding.site.file, finding.site.code) if finding.site else ("", "")
+        equals = (finding.rule, functional_base(finding.op or ""), finding.phase or "", file, code.strip())
+        identity = finding_id(finding.rule, finding.op, finding.phase, file, code, ordinals[equals])
+        ordinals[equals] += 1
+        findings.append(finding.model_copy(update={"id": identity}))
+    return tuple(findings)
+
+
+def _key(seen: Observation) -> _Key:
+    file, line = (seen.site.file, seen.site.line) if seen.site else ("", 0)
+    return (seen.rule, seen.phase or "", file, line, seen.op or "")
+
+
+def _join(group: list[Observation]) -> Finding:
+    first = max(group, key=lambda seen: (seen.calls or 0, seen.message))
+    rule = RULES[first.rule]
+    modules: Counter[str] = Counter()
+    for seen in group:
+        if seen.module is not None:
+            modules[seen.module] += seen.calls or 1
+    shapes = sorted({shape for seen in group for shape in seen.shapes})
+    return Finding(
+        id="",
+        rule=first.rule,
+        class_=rule.class_,
+        op=first.op,
+        called_as=first.called_as,
+        kind=first.kind,
+        grounds=min((seen.grounds for seen in group), key=_GROUNDS_FIRM_FIRST.index),
+        phase=first.phase,
+        site=first.site,
+        modules=tuple(ModuleCalls(pattern=p, calls=c) for p, c in module_patterns(modules)),
+        shapes=tuple(shapes[:MAX_SHAPES]),
+        calls_per_step=_sum(seen.calls for seen in group),
+        exact=_all(seen.exact for seen in group),
+        bytes_per_step=_sum(seen.bytes for seen in group),
+        witnesses=tuple(sorted({name for seen in group for name in seen.witnesses})),
+        stage=first.stage,
+        message=first.message,
+        remedy=first.remedy or rule.remedy,
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _all(values: Iterable[bool | None]) -> bool | None:
+    known = [value for value in values if value is not None]
+    return all(known) if known else None

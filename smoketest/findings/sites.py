@@ -1,0 +1,90 @@
+"""Which line of a stack is the user's own, and how its file is called in a report."""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from smoketest.findings.report import Site
+
+__all__ = ["SitePolicy", "project_root"]
+
+_PACKAGE = Path(__file__).parent.parent
+_ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+
+
+def project_root(start: Path) -> Path:
+    """The folder that file names in reports are relative to.
+
+    The nearest folder at or above `start` that looks like a project's top; `start` itself where none does.
+    """
+    for folder in (start, *start.parents):
+        if any((folder / mark).exists() for mark in _ROOT_MARKS):
+            return folder
+    return start
+
+
+class SitePolicy:
+    """Chooses, from the frames of a call, the line to show.
+
+    The innermost frame of the user's own code wins, and so does one in the model file of a library
+    (``transformers/models/…``), since a model defined there has no other line. Else it is the innermost library
+    frame outside PyTorch, the standard library and this package; None where there is none.
+
+    Args:
+        root: the project's top folder; files below it are shown relative to it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._standard = tuple(str(Path(sysconfig.get_path(name)).resolve()) + "/" for name in ("stdlib", "platstdlib"))
+        self.rank = lru_cache(maxsize=None)(self._rank)
+        self.display = lru_cache(maxsize=None)(self._display)
+
+    def choose(self, frames: Iterable[tuple[str, int]]) -> Site | None:
+        """The site among `frames`, given innermost first as (absolute file name, line from 1)."""
+        library: tuple[str, int] | None = None
+        for file, line in frames:
+            rank = self.rank(file)
+            if rank == 2:
+                return self.site(file, line)
+            if rank == 1 and library is None:
+                library = (file, line)
+        return self.site(*library) if library else None
+
+    def site(self, file: str, line: int) -> Site:
+        """The site of one line, its text stripped; empty text where the source cannot be read."""
+        return Site(file=self.display(file), line=line, code=linecache.getline(file, line).strip())
+
+    def _rank(self, file: str) -> int:
+        """0: plumbing, never shown; 1: a library; 2: the user's file or a library's model file."""
+        if file.startswith("<"):
+            return 0
+        path = Path(file).resolve()
+        if path.is_relative_to(_PACKAGE):
+            return 0
+        inside = _inside_site_packages(path)
+        if inside is not None:
+            if inside.parts[0] in ("torch", "torch_neuronx", "torch_mlir"):
+                return 0
+            return 2 if "models" in inside.parts[1:-1] else 1
+        return 0 if str(path).startswith(self._standard) else 2
+
+    def _display(self, file: str) -> str:
+        path = Path(file).resolve()
+        inside = _inside_site_packages(path)
+        if inside is not None:
+            return inside.as_posix()
+        if path.is_relative_to(self.root):
+            return path.relative_to(self.root).as_posix()
+        return Path(*path.parts[-2:]).as_posix() if len(path.parts) > 2 else path.name
+
+
+def _inside_site_packages(path: Path) -> Path | None:
+    for folder in path.parents:
+        if folder.name in ("site-packages", "dist-packages"):
+            return path.relative_to(folder)
+    return None

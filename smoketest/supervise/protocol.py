@@ -1,0 +1,233 @@
+"""What a worker tells its supervisor: one JSON object a line, over a pipe of their own.
+
+A worker is started as ``python -m smoketest.worker REQUEST.json``, with the number of the pipe's writing end in the
+request. Everything the user's code prints goes elsewhere. The supervisor journals each line as it arrives; a worker
+that dies leaves what it sent, and the breadcrumb: a small shared file that always holds what it was doing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from smoketest.findings.report import (
+    CompilePart,
+    DeviceInfo,
+    EagerPart,
+    Environment,
+    Finding,
+    NotChecked,
+    OperatorRow,
+    Step,
+    WorkloadInfo,
+)
+
+__all__ = [
+    "BREADCRUMB_SIZE",
+    "Breadcrumb",
+    "Event",
+    "Facts",
+    "Failed",
+    "FindingsSoFar",
+    "Heartbeat",
+    "Hello",
+    "Message",
+    "Note",
+    "PhaseStarted",
+    "Progress",
+    "Request",
+    "Result",
+    "StepDone",
+    "TimedPartOver",
+    "parse_event",
+]
+
+Part = Literal["eager", "compile"]
+BREADCRUMB_SIZE = 1024
+
+
+class Message(BaseModel):
+    """Base of all messages: frozen and closed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Request(Message):
+    """What a worker is asked to do.
+
+    Attributes:
+        part: which part of the check.
+        check: the check after validation, as JSON (`smoketest.config.Check`).
+        device: the device asked for; the worker settles ``auto`` and says in `Facts` what it took.
+        root: folder that file names in reports are relative to.
+        events: file descriptor the worker writes its events to.
+        breadcrumb: path of the shared file, `BREADCRUMB_SIZE` bytes.
+        stop_at_error: raise where the device raises, instead of going on.
+        debug: send our own frames with a failure too.
+    """
+
+    part: Part
+    check: dict[str, Any]
+    device: Literal["auto", "emulated", "neuron", "cpu"]
+    root: Path
+    events: int
+    breadcrumb: Path
+    stop_at_error: bool = False
+    debug: bool = False
+
+
+class Hello(Message):
+    """The worker is up."""
+
+    event: Literal["hello"] = "hello"
+    part: Part
+    pid: int
+
+
+class Facts(Message):
+    """What was run where; sent once the workload stands."""
+
+    event: Literal["facts"] = "facts"
+    environment: Environment
+    device: DeviceInfo
+    workload: WorkloadInfo
+
+
+class PhaseStarted(Message):
+    """A phase began: setup, forward, backward, optimizer, or one of the compile probe's (capture, lower)."""
+
+    event: Literal["phase"] = "phase"
+    name: str
+    step: int | None = None
+    role: str | None = None
+
+
+class Progress(Message):
+    """How far a countable piece of work is."""
+
+    event: Literal["progress"] = "progress"
+    what: str
+    done: int
+    total: int
+
+
+class StepDone(Message):
+    """A step of the eager part is over."""
+
+    event: Literal["step"] = "step"
+    step: Step
+
+
+class TimedPartOver(Message):
+    """The last timed step is over: other parts may start without disturbing it."""
+
+    event: Literal["timed_part_over"] = "timed_part_over"
+
+
+class FindingsSoFar(Message):
+    """All findings of the part up to now; replaces what was sent before."""
+
+    event: Literal["findings"] = "findings"
+    findings: tuple[Finding, ...]
+
+
+class Note(Message):
+    """Something that was not checked."""
+
+    event: Literal["note"] = "note"
+    not_checked: NotChecked
+
+
+class Heartbeat(Message):
+    """The worker lives, whatever its main thread does; sent every second."""
+
+    event: Literal["heartbeat"] = "heartbeat"
+
+
+class Failed(Message):
+    """The part ends with an error that has a message of its own.
+
+    Attributes:
+        exit_code: 2, 3, 4 or 5 as in the design's section 7.
+        message: one sentence, with its place in front where it has one.
+        hint: what to do.
+        traceback: the user's own frames, formatted; empty where their code did not raise.
+        debug: our frames too, where asked for.
+    """
+
+    event: Literal["failed"] = "failed"
+    exit_code: int
+    message: str
+    hint: str | None = None
+    traceback: str = ""
+    debug: str = ""
+
+
+class Result(Message):
+    """The part is over: ``eager`` or ``compile`` is given, and ``operators`` holds that part's half of the rows."""
+
+    event: Literal["result"] = "result"
+    eager: EagerPart | None = None
+    compile: CompilePart | None = None
+    operators: tuple[OperatorRow, ...] = ()
+
+
+Event = Annotated[
+    Hello
+    | Facts
+    | PhaseStarted
+    | Progress
+    | StepDone
+    | TimedPartOver
+    | FindingsSoFar
+    | Note
+    | Heartbeat
+    | Failed
+    | Result,
+    Field(discriminator="event"),
+]
+_EVENT: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+def parse_event(line: str | bytes) -> Message:
+    """The message on one line of a worker's pipe. Raises `pydantic.ValidationError` for anything else."""
+    event: Message = _EVENT.validate_json(line)
+    return event
+
+
+class Breadcrumb(Message):
+    """Where the worker was when it was last able to say so; read after its death."""
+
+    step: int | None = None
+    role: str | None = None
+    phase: str | None = None
+    op: str | None = None
+    module: str | None = None
+
+    def sentence(self) -> str:
+        """Such as ``in step 2 (timed), backward, after aten::convolution_backward in stem.conv``."""
+        where = []
+        if self.step is not None:
+            where.append(f"step {self.step}" + (f" ({self.role})" if self.role else ""))
+        if self.phase:
+            where.append(self.phase)
+        text = "in " + ", ".join(where) if where else "before the first step"
+        if self.op:
+            text += f", after {self.op}"
+            text += f" in {self.module}" if self.module else ""
+        return text
+
+    def pack(self) -> bytes:
+        """`BREADCRUMB_SIZE` bytes: JSON, cut to fit, padded with spaces."""
+        short = self.model_copy(update={k: v[:200] for k, v in self if isinstance(v, str)})
+        return short.model_dump_json().encode()[:BREADCRUMB_SIZE].ljust(BREADCRUMB_SIZE)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Breadcrumb:
+        """What `pack` wrote; an empty breadcrumb where nothing readable stands."""
+        try:
+            return cls.model_validate_json(data.strip(b" \0"))
+        except ValueError:
+            return cls()
