@@ -1,0 +1,35 @@
+# Two commands do everything: `make smoke` and `make test`. Arguments for pip go in PIP_ARGS.
+
+PYTHON ?= python3
+PIP_ARGS ?=
+CHECK ?= gpt2
+
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.DEFAULT_GOAL := help
+.PHONY: help smoke examples lint test bench clean
+
+help: ## What can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+smoke: $(INSTALLED) ## Run configs/gpt2.yaml on the emulated device; the report is in reports/gpt2/ (CHECK=bert: another)
+	@$(BIN)/smoketest run configs/$(CHECK).yaml --device emulated
+
+test: lint ## Lint, types and tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+lint: $(INSTALLED) ## Style and types only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## Remove the environment and what was made in it
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
+		f"Python 3.11 or newer is needed, $(PYTHON) is {v.major}.{v.minor}. Name another: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[lowering,hf,dev]'
+	@touch $@
