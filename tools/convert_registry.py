@@ -1,0 +1,64 @@
+"""Turn a registry extracted from a torch-neuronx source tree into an operator profile file.
+
+    python tools/convert_registry.py REGISTRY.json PROFILE.json
+
+The result is sorted and has one entry a line, so that the difference between two profiles can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+REGISTERED_BY = {
+    "C++ TORCH_LIBRARY_IMPL": "cpp",
+    "Python @neuron_op": "neuron_op",
+    "Python aten_lib.impl": "impl",
+    "torch-mlir @register_aten": "torch_mlir",
+}
+DECOMPOSED_BY = {
+    "inherited from torch._decomp": "inherited",
+    "custom": "custom",
+    "custom, torch.compile path only": "custom_compile_only",
+}
+
+
+def convert(registry: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an operator profile, from the fields of a registry."""
+    outcomes = registry["outcomes"]
+    decompositions: dict[str, str] = {}
+    for entry in registry["compile"]["decompositions"]:
+        for overload in entry["overloads"]:
+            decompositions[overload] = DECOMPOSED_BY[entry["kind"]]
+    return {
+        "name": "torch-neuronx-prerelease-2026-04",
+        "note": (
+            "Read from a publicly posted pre-release source tree of torch-neuronx (Apache-2.0); nothing was run on a "
+            "device. Registered is not the same as working, and a release may differ: expect more kernels."
+        ),
+        "source": "torch-neuronx pre-release source tree, version 0.1.0",
+        "date": "2026-04",
+        "grade": "PRE",
+        "torch_version": "2.10",
+        "native": {op: REGISTERED_BY[entry["via"]] for op, entry in registry["native"].items()},
+        "reaches": {op: o["through"] for op, o in outcomes.items() if o["outcome"].endswith("_via_out")},
+        "unimplemented": sorted(op for op, o in outcomes.items() if o["outcome"] == "fallback"),
+        "view_whitelist": sorted(registry["view_whitelist"]),
+        "decompositions": decompositions,
+        "known_unsupported": [
+            {"op": e["op"], "why": e["why"], "source": e["source"]}
+            for e in registry["compile"]["known_unsupported"]
+        ],
+    }
+
+
+def main(registry: str, profile: str) -> None:
+    """Read one file, write the other."""
+    text = json.dumps(convert(json.loads(Path(registry).read_text())), indent=0, sort_keys=True, ensure_ascii=False)
+    Path(profile).write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
