@@ -1,0 +1,278 @@
+"""The graphs of a training step, as torch.compile with ``backend="neuron", dynamic=False`` would get them.
+
+Every forward and backward graph after AOTAutograd, with the backend's decompositions, and for every node the line of the
+model and the module it comes from; a node of a backward graph is given the forward line that caused it. The graphs are
+run as they are, op by op, on whatever device the tensors are on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import fx, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from smoketest.operators.decompositions import decomposition_table
+from smoketest.probe import compat
+from smoketest.probe.from_fx import graph_spec
+from smoketest.probe.graphs import GraphSpec
+
+__all__ = [
+    "Capture",
+    "CaptureError",
+    "CapturedGraph",
+    "GraphBreak",
+    "Origin",
+    "Recompile",
+    "RunStep",
+    "SkippedFrame",
+    "capture",
+]
+
+Direction = Literal["forward", "backward"]
+Frames = tuple[tuple[str, int], ...]
+RunStep = Callable[[Callable[..., Any], int], None]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a node comes from: frames of the forward line, innermost first, and the qualified name of the module."""
+
+    frames: Frames = ()
+    module: str | None = None
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """One graph after AOTAutograd.
+
+    Attributes:
+        id: ``0.forward``; the backward graph of the same code is ``0.backward``.
+        direction: forward or backward.
+        spec: its nodes.
+        origins: of every node that calls something, by node name.
+    """
+
+    id: str
+    direction: Direction
+    spec: GraphSpec
+    origins: dict[str, Origin]
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """Dynamo ended one graph and began another. `id` is PyTorch's own (``GB0124``) where the reason has one."""
+
+    reason: str
+    id: str | None
+    frames: Frames
+
+
+@dataclass(frozen=True)
+class SkippedFrame:
+    """Dynamo gave a whole function up: it ran as plain Python, in no graph."""
+
+    function: str
+    reason: str
+    id: str | None
+    frames: Frames
+
+
+@dataclass(frozen=True)
+class Recompile:
+    """A function was compiled once more; `guard` is what had changed, in Dynamo's words."""
+
+    function: str
+    guard: str
+    frames: Frames
+
+
+@dataclass(frozen=True)
+class CaptureError:
+    """torch.compile itself raised in a step: where `fullgraph` forbids a break, or where AOTAutograd refuses."""
+
+    type: str
+    message: str
+    id: str | None
+    frames: Frames
+
+
+@dataclass(frozen=True)
+class Capture:
+    """All that torch.compile made of the steps."""
+
+    graphs: tuple[CapturedGraph, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()
+    skipped: tuple[SkippedFrame, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    error: CaptureError | None = None
+
+
+def capture(
+    model: nn.Module,
+    run_step: RunStep,
+    *,
+    steps: int,
+    fullgraph: bool = False,
+    decompositions: dict[Any, Callable[..., Any]] | None = None,
+) -> Capture:
+    """Run `steps` steps of `model` under torch.compile and write down its graphs.
+
+    The model's gradients and buffers, the random state and Dynamo's are afterwards what they were.
+
+    Args:
+        model: on its device, in the mode (train or eval) it is meant to run in.
+        run_step: called with the compiled model and the index of the step; does forward, loss and backward.
+        steps: how many, from index 0.
+        fullgraph: as for torch.compile.
+        decompositions: applied by AOTAutograd; the default is the backend's table.
+    """
+    recorder = _Recorder(model, decomposition_table() if decompositions is None else decompositions)
+    error = None
+    with compat.fresh_dynamo(), compat.kept_out_of_dynamo("smoketest"), _unchanged(model):
+        compiled = torch.compile(model, backend=recorder.backend, dynamic=False, fullgraph=fullgraph)
+        # The backend's fused attention is decomposed to plain matmuls; the math path is what it comes to.
+        with sdpa_kernel(SDPBackend.MATH):
+            for index in range(steps):
+                error = _run(run_step, compiled, index)
+                if error is not None:
+                    break
+        return Capture(tuple(recorder.graphs), *_around_the_graphs(), error)
+
+
+class _Recorder:
+    """Numbers the graphs Dynamo finds and writes down what AOTAutograd makes of each."""
+
+    def __init__(self, model: nn.Module, decompositions: dict[Any, Callable[..., Any]]) -> None:
+        self.graphs: list[CapturedGraph] = []
+        self._decompositions = decompositions
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._count = 0
+
+    def backend(self, graph: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        """What torch.compile calls with each graph."""
+        number = self._count
+        self._count += 1
+
+        def write_down(direction: Direction) -> compat.Compiler:
+            def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
+                self._record(f"{number}.{direction}", direction, lowered)
+                return compat.boxed(lowered)
+
+            return compiler
+
+        aot = compat.aot_backend(write_down("forward"), write_down("backward"), self._decompositions)
+        result: Callable[..., Any] = aot(graph, inputs)
+        return result
+
+    def _record(self, name: str, direction: Direction, graph: fx.GraphModule) -> None:
+        origins = {
+            node.name: Origin(frames_of(node.meta.get("stack_trace")), self._module(node))
+            for node in graph.graph.nodes
+            if node.op == "call_function"
+        }
+        self.graphs.append(CapturedGraph(name, direction, graph_spec(graph.graph), origins))
+
+    def _module(self, node: fx.Node) -> str | None:
+        """The qualified name in the user's model of the module the node was called in.
+
+        Dynamo's stack is keyed by the id of each module; an entry it made itself is named by its path instead.
+        """
+        stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+        for key, (path, _) in reversed(stack.items()):
+            name = self._names.get(int(key)) if str(key).isdigit() else None
+            return name if name is not None else _from_path(path)
+        return None
+
+
+def _from_path(path: str) -> str:
+    """``L['self'].h[0].attn`` -> ``h.0.attn``."""
+    inner = re.sub(r"^L\['\w+'\]\.?", "", path)
+    inner = re.sub(r"_modules\['([^']+)'\]", r"\1", inner)
+    return re.sub(r"\[['\"]?([^\]'\"]+)['\"]?\]", r".\1", inner).strip(".")
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def frames_of(stack_trace: str | None) -> Frames:
+    """Frames of a formatted stack, innermost first."""
+    return tuple((file, int(line)) for file, line in reversed(_FRAME.findall(stack_trace or "")))
+
+
+def _run(run_step: RunStep, compiled: Callable[..., Any], index: int) -> CaptureError | None:
+    """One step. An error of torch.compile's own is an answer; one of the user's code under it goes through."""
+    try:
+        run_step(compiled, index)
+    except (torch._dynamo.exc.TorchDynamoException, RuntimeError) as raised:
+        text = str(raised)
+        frames = frames_of(text) or _traceback(raised)
+        return CaptureError(type(raised).__name__, _first_paragraph(text), break_id(text), frames)
+    return None
+
+
+def _traceback(raised: BaseException) -> Frames:
+    found = []
+    trace = raised.__traceback__
+    while trace is not None:
+        found.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return tuple(reversed(found))
+
+
+def _around_the_graphs() -> tuple[tuple[GraphBreak, ...], tuple[SkippedFrame, ...], tuple[Recompile, ...]]:
+    breaks = tuple(
+        GraphBreak(_first_paragraph(seen.reason), break_id(seen.reason), seen.frames)
+        for seen in compat.break_records()
+    )
+    skipped, recompiles = [], []
+    for frame in compat.frame_records():
+        definition = ((frame.file, frame.line),)
+        if frame.error is not None:
+            frames = ((frame.error_place,) if frame.error_place else ()) + definition
+            reason = _first_paragraph(frame.error)
+            skipped.append(SkippedFrame(frame.name, reason, break_id(frame.error), frames))
+        elif frame.recompile_reason:
+            recompiles.append(Recompile(frame.name, frame.recompile_reason, definition))
+    return breaks, tuple(skipped), tuple(recompiles)
+
+
+_BREAK_ID = re.compile(r"/(gb\d+)\.html", re.IGNORECASE)
+
+
+def break_id(text: str) -> str | None:
+    """The id of PyTorch's registry of graph breaks that a message links to."""
+    found = _BREAK_ID.search(text)
+    return found[1].upper() if found else None
+
+
+def _first_paragraph(text: str) -> str:
+    """The title of a graph break, and its explanation where there is one, in one line."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    title = lines[0] if lines else ""
+    explanation = next((line for line in lines if line.startswith("Explanation:")), None)
+    return f"{title}. {explanation.removeprefix('Explanation:').strip()}" if explanation else title
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Put gradients, buffers and the random state back afterwards."""
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    random = torch.get_rng_state()
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(random)
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient

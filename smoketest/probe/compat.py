@@ -1,0 +1,147 @@
+"""The private PyTorch API of the probe, in one place.
+
+Checked against torch 2.13; ``tests/probe/test_compat.py`` fails when one of these drifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch._functorch.config
+from torch._dynamo import trace_rules
+from torch._dynamo import utils as dynamo_utils
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._guards import CompileContext
+
+__all__ = [
+    "BreakRecord",
+    "FrameRecord",
+    "aot_backend",
+    "break_records",
+    "compile_id",
+    "fresh_dynamo",
+    "frame_records",
+    "kept_out_of_dynamo",
+]
+
+Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class FrameRecord:
+    """One attempt of Dynamo to compile a frame; `error` is why it gave up and ran the frame as plain Python."""
+
+    compile_id: str
+    name: str
+    file: str
+    line: int
+    error: str | None
+    error_place: tuple[str, int] | None
+    recompile_reason: str | None
+    ops: int
+
+
+@dataclass(frozen=True)
+class BreakRecord:
+    """One graph break; frames innermost first."""
+
+    reason: str
+    frames: tuple[tuple[str, int], ...]
+
+
+@contextmanager
+def fresh_dynamo() -> Iterator[None]:
+    """Dynamo with no memory and the settings of a static-shape backend, and all as it was afterwards."""
+    with ExitStack() as stack:
+        dynamo: Any = torch._dynamo.config
+        stack.enter_context(
+            dynamo.patch(automatic_dynamic_shapes=False, assume_static_by_default=True, suppress_errors=False)
+        )
+        functorch: Any = torch._functorch.config
+        stack.enter_context(functorch.patch(enable_autograd_cache=False))
+        _forget()
+        stack.callback(_forget)
+        yield
+
+
+def _forget() -> None:
+    torch._dynamo.reset()
+    dynamo_utils.clear_compilation_metrics()
+    dynamo_utils.graph_break_reasons.clear()
+    dynamo_utils.counters.clear()
+
+
+@contextmanager
+def kept_out_of_dynamo(*modules: str) -> Iterator[None]:
+    """Frames of these modules, or of anything in these packages, are not traced."""
+    before = list(trace_rules.SKIP_DIRS)
+    for module in modules:
+        trace_rules.add(module)
+    try:
+        yield
+    finally:
+        trace_rules.SKIP_DIRS[:] = before
+        trace_rules._recompile_re()
+
+
+def aot_backend(
+    forward: Compiler, backward: Compiler, decompositions: dict[Any, Callable[..., Any]]
+) -> Callable[..., Any]:
+    """A backend for torch.compile that hands the graphs after AOTAutograd to the two functions."""
+    backend: Callable[..., Any] = aot_autograd(
+        fw_compiler=forward,
+        bw_compiler=backward,
+        inference_compiler=forward,
+        decompositions=decompositions,
+        keep_inference_input_mutations=True,
+    )
+    return backend
+
+
+def boxed(graph: torch.fx.GraphModule) -> Callable[..., Any]:
+    """The graph as AOTAutograd wants its compiled functions: one list of arguments, emptied on the way."""
+    function: Callable[..., Any] = make_boxed_func(graph.forward)
+    return function
+
+
+def compile_id() -> str | None:
+    """Dynamo's name of the frame being compiled, such as ``3/1``; None outside."""
+    current = CompileContext.current_compile_id()
+    return None if current is None else str(current)
+
+
+def frame_records() -> tuple[FrameRecord, ...]:
+    """Every frame that Dynamo tried since the last reset, in order."""
+    return tuple(
+        FrameRecord(
+            compile_id=str(seen.compile_id),
+            name=str(seen.co_name),
+            file=str(seen.co_filename),
+            line=int(seen.co_firstlineno),
+            error=None if seen.fail_type is None else f"{seen.fail_type}: {seen.fail_reason}",
+            error_place=_place(seen.fail_user_frame_filename, seen.fail_user_frame_lineno),
+            recompile_reason=seen.recompile_reason,
+            ops=seen.graph_op_count or 0,
+        )
+        for seen in dynamo_utils.get_compilation_metrics()
+        if seen.co_filename is not None
+    )
+
+
+def _place(file: str | None, line: int | None) -> tuple[str, int] | None:
+    return None if file is None or line is None else (file, line)
+
+
+def break_records() -> tuple[BreakRecord, ...]:
+    """Every graph break since the last reset, in order."""
+    return tuple(
+        BreakRecord(seen.reason, tuple((f.filename, f.lineno or 0) for f in reversed(seen.user_stack)))
+        for seen in dynamo_utils.graph_break_reasons
+        if seen.graph_break
+    )

@@ -1,0 +1,166 @@
+"""The parent side of the lowering process: one request at a time, a time limit, and a new process after a death."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from types import TracebackType
+
+from smoketest.probe.graphs import GraphSpec
+from smoketest.probe.lowering_worker import Answer, Hello, Imported, read_message, write_message
+
+__all__ = ["INSTALL", "Crashed", "Lowered", "LoweringProcess", "TimedOut", "missing_reason"]
+
+INSTALL = 'pip install "neuron-smoketest[lowering]"'
+_START_TIMEOUT = 300.0
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The process died on this graph: of a signal (``SIGSEGV``) or with an exit status."""
+
+    cause: str
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """The process had no answer for this graph after so many seconds."""
+
+    seconds: float
+    unknown: tuple[str, ...] = ()
+
+
+Lowered = Answer | Crashed | TimedOut
+
+
+def missing_reason() -> str | None:
+    """Why nothing can be lowered on this machine, with what to type; None where torch-mlir is installed."""
+    if importlib.util.find_spec("torch_mlir") is not None:
+        return None
+    return f"torch-mlir is not installed: {INSTALL}"
+
+
+class LoweringProcess:
+    """A process that lowers graphs. Use as a context manager.
+
+    It is started with the first graph, and anew after a graph that crashed or hung it.
+
+    Args:
+        command: what to run; the default is `smoketest.probe.lowering_worker` under this interpreter.
+    """
+
+    def __init__(self, command: tuple[str, ...] | None = None) -> None:
+        self._command = command or (sys.executable, "-m", "smoketest.probe.lowering_worker")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._hello: Hello | None = None
+        self.started = 0
+
+    def __enter__(self) -> LoweringProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def hello(self, timeout: float = _START_TIMEOUT) -> Hello:
+        """What the process said of itself, starting it if it is not running.
+
+        Raises:
+            RuntimeError: it does not start.
+        """
+        if self._process is None:
+            self._start(timeout)
+        assert self._hello is not None
+        return self._hello
+
+    def lower(self, graph: GraphSpec, timeout: float) -> Lowered:
+        """How far `graph` gets within `timeout` seconds. Never raises for what the graph does to the process."""
+        self.hello()
+        process = self._process
+        assert process is not None and process.stdin is not None
+        unknown: tuple[str, ...] = ()
+        deadline = time.monotonic() + timeout
+        try:
+            write_message(process.stdin, graph)
+            while True:
+                message = self._receive(deadline)
+                if isinstance(message, Answer):
+                    return message
+                assert isinstance(message, Imported)
+                unknown = message.unknown
+        except TimeoutError:
+            self._stop()
+            return TimedOut(timeout, unknown)
+        except (EOFError, OSError):
+            return Crashed(self._stop(), unknown)
+
+    def _start(self, timeout: float) -> None:
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        # A process group of its own: Ctrl-C is the parent's to handle, and a kill reaches whatever it started.
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+            bufsize=0,
+        )
+        self.started += 1
+        try:
+            hello = self._receive(time.monotonic() + timeout)
+        except (EOFError, TimeoutError) as error:
+            raise RuntimeError(f"the lowering process does not start ({self._stop()})") from error
+        assert isinstance(hello, Hello)
+        self._hello = hello
+
+    def _receive(self, deadline: float) -> object:
+        assert self._process is not None and self._process.stdout is not None
+        return read_message(_Reader(self._process.stdout.fileno(), deadline))  # type: ignore[arg-type]
+
+    def _stop(self) -> str:
+        """End the process if it still runs; how it ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return "not running"
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            # After an end of file the process is on its way out: its own status says why.
+            status = process.wait(timeout=2 if process.poll() is None else 0)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+class _Reader:
+    """Reads whole amounts from a pipe, up to a point in time."""
+
+    def __init__(self, descriptor: int, deadline: float) -> None:
+        self._descriptor = descriptor
+        self._deadline = deadline
+
+    def read(self, size: int) -> bytes:
+        """`size` bytes; fewer at the end of the stream. Raises TimeoutError at the deadline."""
+        data = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._descriptor, selectors.EVENT_READ)
+            while len(data) < size:
+                if not selector.select(max(0.0, self._deadline - time.monotonic())):
+                    raise TimeoutError
+                piece = os.read(self._descriptor, size - len(data))
+                if not piece:
+                    break
+                data += piece
+        return data
