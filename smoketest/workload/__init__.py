@@ -1,1 +1,19 @@
-""""""
+"""The user's model, batches, loss, optimizer and step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from smoketest.config.models import Check
+from smoketest.workload.build import build_workload
+from smoketest.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from smoketest.devices.base import Device
+
+__all__ = ["Workload", "build"]
+
+
+def build(check: Check, device: Device) -> Workload:
+    """The workload of `check` on `device`. Raises `UserCodeError` where the user's code does not give one."""
+    return build_workload(check, device.torch_device)

@@ -1,0 +1,156 @@
+"""From a check to a workload on a device."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from smoketest.config.models import Check, Model
+from smoketest.errors import UserCodeError
+from smoketest.workload import batches, losses, optimizers
+from smoketest.workload.batches import BatchMaker
+from smoketest.workload.losses import LossFunction
+from smoketest.workload.targets import call_target, load_file, resolve
+from smoketest.workload.usercode import blame_user, shown_path
+from smoketest.workload.workload import TrainStep, Workload
+
+__all__ = ["build_workload", "seed_everything"]
+
+
+def build_workload(check: Check, torch_device: str) -> Workload:
+    """Make the model, batches, loss and optimizer of `check`.
+
+    The model is built on the CPU, so that the same seed gives the same weights for every device, then moved. A model
+    with lazy modules runs one forward on the CPU first: an optimizer needs parameters that exist.
+
+    Args:
+        check: validated, its paths absolute.
+        torch_device: ``neuron`` or ``cpu``.
+
+    Raises:
+        UserCodeError: an import or a constructor raises, or gives what cannot be used.
+    """
+    file = load_file(check.workload) if check.workload is not None else None
+    seed_everything(check.training.seed)
+    model = _model(check, file)
+    make_batch = _batch_maker(check, file)
+    loss, loss_name = _loss(check, file)
+    if _has_lazy_parameters(model):
+        _run_once(model, make_batch, check)
+    model.to(torch_device)
+    return Workload(
+        model=model,
+        make_batch=make_batch,
+        batch_spec=check.batch,
+        loss=loss,
+        loss_name=loss_name,
+        optimizer=_optimizer(check, file, model),
+        train_step=_train_step(check, file),
+        training=check.training,
+        device=torch_device,
+    )
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python's, PyTorch's and, where it is in use, NumPy's random numbers."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+
+
+def _model(check: Check, file: ModuleType | None) -> nn.Module:
+    if check.model is not None:
+        made, source = _build_model(check.model), check.model.target.rpartition(":")[2]
+    else:
+        source = "make_model()"
+        made = _called(_needed(file, "make_model", "a model", check), source)
+    if not isinstance(made, nn.Module):
+        raise UserCodeError(
+            f"{source} gave {'None' if made is None else f'a {type(made).__name__}'}, not an nn.Module",
+            hint="return the module itself" if made is not None else "does it end in a return statement?",
+        )
+    if check.model is not None and check.model.dtype is not None:
+        made.to(getattr(torch, check.model.dtype))
+    return made
+
+
+def _build_model(spec: Model) -> Any:
+    args = list(spec.args)
+    if spec.config is not None:
+        options = dict(spec.config)
+        config_class = options.pop("class", None)
+        args.insert(0, options if config_class is None else call_target(config_class, **options))
+    return call_target(spec.target, *args, **spec.kwargs)
+
+
+def _batch_maker(check: Check, file: ModuleType | None) -> BatchMaker:
+    if check.batch is not None and check.batch.tensors is not None:
+        return batches.from_specs(check.batch.tensors, check.training.seed)
+    if check.batch is not None and check.batch.target is not None:
+        return batches.from_function(resolve(check.batch.target), check.batch.target.rpartition(":")[2])
+    return batches.from_function(_needed(file, "make_batch", "batches", check), "make_batch")
+
+
+def _loss(check: Check, file: ModuleType | None) -> tuple[LossFunction, str]:
+    if check.loss is not None:
+        return losses.from_spec(check.loss)
+    function = getattr(file, "loss_fn", None)
+    return losses.from_output() if function is None else losses.from_function(function)
+
+
+def _optimizer(check: Check, file: ModuleType | None, model: nn.Module) -> Any:
+    if check.optimizer is not None:
+        return optimizers.from_spec(check.optimizer, model)
+    function = getattr(file, "make_optimizer", None)
+    return optimizers.default_optimizer(model) if function is None else optimizers.from_function(function, model)
+
+
+def _train_step(check: Check, file: ModuleType | None) -> TrainStep | None:
+    if check.train_step is not None:
+        return resolve(check.train_step)
+    function: TrainStep | None = getattr(file, "train_step", None)
+    return function
+
+
+def _needed(file: ModuleType | None, name: str, what: str, check: Check) -> Callable[..., Any]:
+    found = getattr(file, name, None)
+    if found is None:
+        where = f"{shown_path(check.workload)} defines no {name}" if check.workload else f"the check has no {name}"
+        raise UserCodeError(
+            f"there is nothing to make {what} with: {where}", hint=f"define {name} there, or in the YAML"
+        )
+    if not callable(found):
+        raise UserCodeError(f"{name} is not callable: it is of type {type(found).__name__}", hint="make it a function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _called(function: Callable[..., Any], what: str) -> Any:
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        raise blame_user(error, what) from error
+
+
+def _has_lazy_parameters(model: nn.Module) -> bool:
+    return any(nn.parameter.is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers()))
+
+
+def _run_once(model: nn.Module, make_batch: BatchMaker, check: Check) -> None:
+    """One forward on the CPU, leaving the random state as it was."""
+    state = torch.get_rng_state()
+    call = batches.call_for(make_batch(0), check.batch, model)
+    try:
+        with torch.no_grad():
+            model(*call.args, **call.kwargs)
+    except Exception as error:
+        raise blame_user(error, "the first forward of a model with lazy modules, on the CPU,") from error
+    torch.set_rng_state(state)

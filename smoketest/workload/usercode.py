@@ -1,0 +1,101 @@
+"""Errors of the user's own code: their frames, their line, one sentence."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from traceback import FrameSummary, StackSummary, TracebackException
+
+from smoketest.errors import Place, UserCodeError
+from smoketest.findings import SitePolicy
+
+__all__ = ["blame_user", "shown_path", "summary_of", "users_place", "users_traceback"]
+
+_MESSAGE_LIMIT = 600
+_TRACEBACK_LIMIT = 8_000
+_PACKAGE = Path(__file__).resolve().parent.parent
+_USERS, _LIBRARY = 2, 1
+
+
+def blame_user(error: BaseException, what: str, *, hint: str | None = None) -> UserCodeError:
+    """The error to raise when user code raised `error`.
+
+    Args:
+        error: what their code raised; its traceback is cut to their frames.
+        what: what was being done, such as ``make_model() of models.py``.
+        hint: what to do about it.
+    """
+    return UserCodeError(
+        f"{what} raised {summary_of(error)}", traceback=users_traceback(error), place=users_place(error), hint=hint
+    )
+
+
+def summary_of(error: BaseException) -> str:
+    """Type and text of an exception on one bounded line."""
+    text = " ".join(str(error).split())
+    if len(text) > _MESSAGE_LIMIT:
+        text = text[: _MESSAGE_LIMIT - 1] + "…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def users_traceback(error: BaseException) -> str:
+    """The formatted traceback of `error` and its causes, without our frames and without those of PyTorch.
+
+    PyTorch's frames are kept only where there is nothing else to show.
+    """
+    whole = TracebackException.from_exception(error)
+    for part in _chain(whole):
+        part.stack = StackSummary.from_list(_users_frames(part.stack))
+    text = "".join(whole.format())
+    return text if len(text) <= _TRACEBACK_LIMIT else "[…]\n" + text[-_TRACEBACK_LIMIT:]
+
+
+def users_place(error: BaseException) -> Place | None:
+    """The innermost line of the user's own that was running when `error` was raised; None where there is none."""
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
+        return Place(shown_path(error.filename), error.lineno, error.offset)
+    frames = traceback.extract_tb(error.__traceback__)
+    for rank in (_USERS, _LIBRARY):
+        for frame in reversed(frames):
+            if _rank(frame.filename) == rank:
+                return Place(shown_path(frame.filename), frame.lineno)
+    return None
+
+
+def shown_path(file: str | Path) -> str:
+    """A path as a person would type it: relative to the working directory where it is below it."""
+    path = Path(file)
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)
+
+
+def _users_frames(stack: StackSummary) -> list[FrameSummary]:
+    theirs = [frame for frame in stack if _rank(frame.filename) >= _LIBRARY]
+    return theirs or [frame for frame in stack if not _is_ours(frame.filename)]
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith("<frozen ") or Path(file).resolve().is_relative_to(_PACKAGE)
+
+
+def _chain(first: TracebackException) -> list[TracebackException]:
+    """The exception with its causes and contexts, groups included."""
+    found: list[TracebackException] = []
+    waiting: list[TracebackException | None] = [first]
+    while waiting:
+        part = waiting.pop()
+        if part is not None and part not in found:
+            found.append(part)
+            waiting += [part.__cause__, part.__context__, *(part.exceptions or ())]
+    return found
+
+
+def _make_rank() -> Callable[[str], int]:
+    policy = SitePolicy(Path.cwd())  # which files are the user's does not depend on the root
+    return policy.rank
+
+
+_rank = _make_rank()
