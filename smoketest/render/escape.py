@@ -1,0 +1,42 @@
+"""Text of unknown origin inside Markdown: nothing in it may become markup, a link, a mention or a new row."""
+
+from __future__ import annotations
+
+import re
+
+from smoketest.render.words import clean
+
+__all__ = ["block", "code", "prose"]
+
+_PROSE = {
+    **{ord(character): f"\\{character}" for character in "\\`*_[]|~$"},
+    **{ord(character): f"&#{ord(character)};" for character in "@#"},
+    ord("&"): "&amp;",
+    ord("<"): "&lt;",
+    ord(">"): "&gt;",
+}
+_ENTITIES = {ord(character): f"&#{ord(character)};" for character in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"}
+
+
+def prose(text: str, limit: int = 600) -> str:
+    """Text for a paragraph, a heading, a list item or a table cell."""
+    return clean(text, limit).translate(_PROSE)
+
+
+def code(text: str, limit: int = 160) -> str:
+    """Text as inline code, good in a table cell too; a dash where there is none."""
+    line = clean(text, limit)
+    if not line:
+        return "-"
+    if "`" in line or "|" in line:
+        # Inside <code> Markdown still reads markup, and in a table the bar splits cells: entities do neither.
+        return f"<code>{line.translate(_ENTITIES)}</code>"
+    return f"`{line}`"
+
+
+def block(text: str, language: str, limit: int = 400) -> str:
+    """One line of text as a fenced block, its fence longer than any in the text."""
+    line = clean(text, limit)
+    longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{line}\n{fence}"

@@ -1,0 +1,115 @@
+"""A report for a person at a terminal: what matters first, in the width there is."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from smoketest.findings.report import Finding, Report
+from smoketest.render import words
+
+__all__ = ["console", "render"]
+
+_STYLES = {"pass": "bold green", "fail": "bold red", "error": "bold magenta"}
+_GROUPS = (("deny", "Denied", "bold red", 20), ("warn", "Warnings", "bold yellow", 10), ("allow", "Allowed", "bold", 5))
+
+_Line = tuple[int, Text]
+"""Columns to indent, and the text."""
+
+
+def render(report: Report, *, width: int = 80, color: bool = False) -> str:
+    """The report as text, no line longer than `width` columns, ending in a newline.
+
+    Args:
+        report: as judged.
+        width: columns, at least 20.
+        color: whether to use ANSI colours; the caller knows of ``NO_COLOR`` and of terminals.
+    """
+    out = io.StringIO()
+    target = console(out, width=width, color=color)
+    for indent, text in _lines(report):
+        target.print(Padding(text, (0, 0, 0, indent)))
+    # Padding fills lines up with blanks, which would wrap when a terminal is made narrower.
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def console(out: io.StringIO, *, width: int, color: bool) -> Console:
+    """A rich console that writes to `out` and asks neither the environment nor a terminal for anything."""
+    return Console(
+        file=out,
+        width=max(width, 20),
+        force_terminal=color,
+        no_color=not color,
+        color_system="standard" if color else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+
+
+def _lines(report: Report) -> Iterator[_Line]:
+    style = _STYLES[report.status]
+    yield 0, _text((words.verdict(report), style), f" {report.name} on {words.device(report)}")
+    yield 0, _text((report.headline, "bold"))
+    yield 0, _text((words.device_note(report), "dim"))
+    groups = words.by_verdict(report.findings)
+    for verdict, heading, heading_style, most in _GROUPS:
+        yield from _group(report, groups[verdict], heading, heading_style, most, full=verdict == "deny")
+    yield 0, Text()
+    yield 0, _text(("Checked", "bold"))
+    for line in words.checked(report):
+        yield 2, _text(line)
+    if report.not_checked:
+        yield 0, Text()
+        yield 0, _text(("Not checked", "bold"))
+        for entry in report.not_checked:
+            yield 2, _text((entry.what, "bold"), f": {entry.why}")
+
+
+def _group(
+    report: Report, findings: Sequence[Finding], heading: str, style: str, most: int, *, full: bool
+) -> Iterator[_Line]:
+    """The findings of one verdict; `full` gives cause and remedy, each remedy once."""
+    if not findings:
+        return
+    yield 0, Text()
+    yield 0, _text((f"{heading} ({len(findings):,})", style))
+    told: set[str | None] = set()
+    for finding in findings[:most]:
+        remedy = finding.remedy if full and finding.remedy not in told else None
+        told.add(remedy)
+        yield from _finding(report, finding, finding.message if full else None, remedy)
+    if len(findings) > most:
+        yield 2, _text(f"… and {len(findings) - most:,} more, in report.md and report.json")
+
+
+def _finding(report: Report, finding: Finding, cause: str | None, remedy: str | None) -> Iterator[_Line]:
+    """A finding in a few lines: op, place, numbers, and what else is given."""
+    phase = f" in {finding.phase}" if finding.phase else ""
+    yield 2, _text((finding.op or finding.rule, "bold"), f"  {words.title(finding, report)}{phase} ({finding.rule})")
+    code = f"  {finding.site.code}" if finding.site and finding.site.code else ""
+    yield 4, _text((words.place(finding.site), "cyan"), (code, "dim"))
+    crossing, modules = words.crossing(finding), words.modules(finding)
+    often = words.amount(finding) + (f", {crossing} crossing" if crossing else "")
+    yield 4, _text(often + (f", in {modules}" if modules else ""))
+    if cause:
+        yield 4, _text(cause)
+    if remedy:
+        yield 4, _text(("instead: ", "green"), remedy)
+
+
+def _text(*parts: str | tuple[str, str]) -> Text:
+    """Rich text of parts that may hold anything: nothing in them is read as markup or sent as a control code."""
+    text = Text(overflow="fold")
+    for part in parts:
+        content, style = part if isinstance(part, tuple) else (part, "")
+        lead = " " * (len(content) - len(content.lstrip(" ")))
+        tail = " " if content.rstrip(" ") != content and content.strip() else ""
+        text.append(lead + words.clean(content, 700) + tail, style=style)
+    return text

@@ -1,0 +1,292 @@
+"""How findings, counts and devices are put into words; what the Markdown and the terminal text share."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from smoketest.findings.report import Finding, PartStatus, Report, Site
+from smoketest.findings.rules import RULES
+
+__all__ = [
+    "amount",
+    "by_verdict",
+    "checked",
+    "clean",
+    "crossing",
+    "device",
+    "device_note",
+    "grounds",
+    "modules",
+    "place",
+    "rule_page",
+    "size",
+    "title",
+    "verdict",
+    "worst_first",
+]
+
+_VERDICTS = ("deny", "warn", "allow", None)
+_GROUNDS = ("measured", "reported", "cannot_lower", "no_kernel_known", None)
+_PHASES = ("forward", "backward", "optimizer", "setup", None)
+_LABELS = {
+    "NST101": "fallback",
+    "NST104": "failed op",
+    "NST201": "lowering failure",
+    "NST202": "graph that cannot be imported",
+    "NST204": "graph break",
+    "NST205": "recompile",
+    "NST206": "dynamic shape",
+}
+_GROUNDS_WORDS = {
+    "measured": "measured on this device",
+    "reported": "seen on a real device by others",
+    "cannot_lower": "no kernel in the profile, and the op does not lower",
+    "no_kernel_known": "no kernel in the profile; a newer release may have one",
+}
+_ENDED: dict[PartStatus, str] = {
+    "ran": "ran",
+    "skipped": "skipped",
+    "failed": "failed",
+    "crashed": "crashed",
+    "timed_out": "timed out",
+}
+_MOST_MODULES = 4
+
+
+def clean(text: str, limit: int = 600) -> str:
+    """One printable line of at most `limit` characters.
+
+    White space is collapsed; control characters, marks that turn the reading direction, zero-width characters and lone
+    surrogates are shown as escapes, so that no text can hide or rearrange what stands around it.
+    """
+    shown = []
+    for character in text[: 4 * limit]:
+        category = unicodedata.category(character)
+        if character in "\t\n\v\f\r" or category in ("Zl", "Zp", "Zs"):
+            shown.append(" ")
+        elif category[0] == "C":
+            shown.append(character.encode("unicode_escape", "surrogatepass").decode("ascii"))
+        else:
+            shown.append(character)
+    line = " ".join("".join(shown).split())
+    return line if len(line) <= limit and len(text) <= 4 * limit else line[: limit - 1].rstrip() + "…"
+
+
+def verdict(report: Report) -> str:
+    """PASS, FAIL or ERROR."""
+    return report.status.upper()
+
+
+def device(report: Report) -> str:
+    """Which device the steps ran on, such as ``the emulated neuron device (operator profile NAME)``."""
+    if report.device.kind == "emulated":
+        return f"the emulated neuron device (operator profile {report.device.profile or 'unknown'})"
+    if report.device.kind == "neuron":
+        version = report.environment.torch_neuronx
+        return f"the neuron device (torch-neuronx {version})" if version else "the neuron device"
+    return "plain CPU"
+
+
+def device_note(report: Report) -> str:
+    """What results from this device are worth, in a sentence or two."""
+    if report.device.kind == "emulated":
+        note = f" {report.device.profile_note}" if report.device.profile_note else ""
+        return f"Predictions from an operator profile: nothing ran on Trainium hardware.{note}"
+    if report.device.kind == "neuron":
+        return "Where ops ran was measured on this device; whether they lower is predicted with the public torch-mlir."
+    return "Plain CPU runs every op: this says nothing about where ops run on a Trainium device."
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Denied before warned before allowed, firm grounds before weak ones, most bytes and calls first."""
+    return sorted(
+        findings,
+        key=lambda f: (
+            _VERDICTS.index(f.verdict),
+            _GROUNDS.index(f.grounds),
+            f.rule,
+            -(f.bytes_per_step or 0),
+            -(f.calls_per_step or 0),
+            _PHASES.index(f.phase),
+            (f.site.file, f.site.line) if f.site else ("", 0),
+            f.op or "",
+            f.id,
+        ),
+    )
+
+
+def by_verdict(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Findings under deny, warn and allow, each worst first; what no gate judged counts as warn."""
+    groups: dict[str, list[Finding]] = {"deny": [], "warn": [], "allow": []}
+    for finding in worst_first(findings):
+        groups[finding.verdict or "warn"].append(finding)
+    return groups
+
+
+def title(finding: Finding, report: Report) -> str:
+    """What kind of finding it is: *predicted* and *possible* are never left out."""
+    label = _LABELS.get(finding.rule, RULES[finding.rule].title if finding.rule in RULES else finding.rule)
+    if finding.grounds in ("reported", "cannot_lower"):
+        return f"predicted {label}"
+    if finding.grounds == "no_kernel_known" or (finding.rule == "NST201" and finding.grounds is None):
+        return f"possible {label}"
+    if finding.grounds is None and finding.rule.startswith("NST1") and report.device.kind == "emulated":
+        return f"predicted {label}"
+    return label
+
+
+def grounds(finding: Finding) -> str | None:
+    """What the finding stands on, in words."""
+    return _GROUNDS_WORDS[finding.grounds] if finding.grounds else None
+
+
+def place(site: Site | None) -> str:
+    """``file:line``, or that no witness could tell."""
+    return f"{site.file}:{site.line}" if site else "line not known"
+
+
+def amount(finding: Finding) -> str:
+    """How often, such as ``48 calls per step``; ``at least`` where the count is a lower bound."""
+    count = finding.calls_per_step
+    if count is None:
+        return "count not known"
+    if finding.rule in ("NST201", "NST202", "NST206"):
+        unit = ("graph node", "graph nodes")
+    elif finding.rule.startswith("NST2"):
+        unit = ("time", "times")
+    else:
+        unit = ("call at setup", "calls at setup") if finding.phase == "setup" else ("call per step", "calls per step")
+    least = "at least " if finding.exact is False else ""
+    return f"{least}{count:,} {unit[count != 1]}"
+
+
+def crossing(finding: Finding) -> str | None:
+    """The bytes that cross between device and host, such as ``1.5 MiB per step``."""
+    if finding.bytes_per_step is None:
+        return None
+    least = "at least " if finding.exact is False else ""
+    return f"{least}{size(finding.bytes_per_step)} {'at setup' if finding.phase == 'setup' else 'per step'}"
+
+
+def size(count: int) -> str:
+    """A number of bytes as B, KiB, MiB or GiB."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} GiB"
+
+
+def modules(finding: Finding) -> str:
+    """The module patterns, most calls first; the model itself has no name of its own."""
+    names = [calls.pattern or "(the model itself)" for calls in finding.modules]
+    more = f" and {len(names) - _MOST_MODULES} more" if len(names) > _MOST_MODULES else ""
+    return ", ".join(names[:_MOST_MODULES]) + more
+
+
+def rule_page(rule: str) -> str:
+    """The page on the rule, relative to the top of this project."""
+    return f"docs/rules/{rule}.md"
+
+
+def checked(report: Report) -> list[str]:
+    """What was looked at, one sentence a part."""
+    lines = [f"Eager part: {_ended(report.eager.status, report.eager.reason)}{_steps(report)}"]
+    times = _times(report)
+    if times:
+        lines.append(times)
+    if report.eager.continued_past:
+        lines.append(f"The run went on past ops that the device would have stopped at: {_list(report)}.")
+    lines.append(f"Compile probe: {_ended(report.compile.status, report.compile.reason)}{_probe(report)}")
+    lines.append(f"Comparison with CPU: {_ended(report.parity.status, report.parity.reason)}{_parity(report)}")
+    rows = _operators(report)
+    return [*lines, rows] if rows else lines
+
+
+def _list(report: Report) -> str:
+    return ", ".join(report.eager.continued_past)
+
+
+def _ended(status: PartStatus, reason: str | None) -> str:
+    return _ENDED[status] + (f" ({reason.rstrip('.')})" if reason else "")
+
+
+def _steps(report: Report) -> str:
+    eager = report.eager
+    roles: Counter[str] = Counter(step.role for step in eager.steps)
+    steps = [
+        f"{roles[role]} {name}" for role, name in (("warmup", "warm-up"), ("timed", "timed"), ("traced", "traced"))
+    ]
+    text = f"; steps: {', '.join(steps)}" if eager.steps else "; no step was completed"
+    if eager.op_calls is not None:
+        text += f"; {eager.op_calls:,} op calls of {eager.distinct_ops or 0:,} ops in the traced step"
+    return text + "."
+
+
+def _times(report: Report) -> str | None:
+    timed = [step for step in report.eager.steps if step.role == "timed"]
+    parts = []
+    for name in ("forward", "backward", "optimizer"):
+        values = [value for step in timed if (value := getattr(step, f"{name}_ms")) is not None]
+        if values:
+            parts.append(f"{name} {median(values):.1f} ms")
+    if not parts:
+        return None
+    where = "" if report.device.kind == "neuron" else ", on this machine's CPU: not what Trainium takes"
+    return f"Time per step: {', '.join(parts)} (median of the timed steps{where})."
+
+
+def _probe(report: Report) -> str:
+    part = report.compile
+    parts = []
+    if part.graphs:
+        nodes = sum(graph.nodes for graph in part.graphs)
+        parts.append(f"{_count(len(part.graphs), 'graph')} of {_count(nodes, 'node')} in all")
+    if part.ops_probed is not None:
+        unknown = f", {part.ops_unknown:,} not told" if part.ops_unknown else ""
+        parts.append(f"{part.ops_probed:,} distinct ops lowered one by one: {part.ops_failed or 0:,} failed{unknown}")
+    for value, noun in (
+        (part.graph_breaks, "graph break"),
+        (part.skipped_frames, "skipped frame"),
+        (part.recompiles, "recompile"),
+    ):
+        if value:
+            parts.append(_count(value, noun))
+    return f"; {', '.join(parts)}." if parts else "."
+
+
+def _parity(report: Report) -> str:
+    if report.parity.max_relative_error is None:
+        return "."
+    return f"; largest relative error {report.parity.max_relative_error:.1e}."
+
+
+def _operators(report: Report) -> str | None:
+    if not report.operators:
+        return None
+    eager: Counter[str] = Counter(row.eager for row in report.operators)
+    compiled: Counter[str] = Counter(row.compile for row in report.operators)
+    return f"Operators: {len(report.operators):,}. Eager: {_tally(eager)}. Compiled: {_tally(compiled)}."
+
+
+def _tally(counts: Counter[str]) -> str:
+    words: Sequence[tuple[str, str]] = (
+        ("device", "on the device"),
+        ("cpu", "on the CPU"),
+        ("mixed", "on both"),
+        ("failed", "failed"),
+        ("lowers", "lower"),
+        ("fails", "fail"),
+        ("unknown", "not told"),
+        ("decomposed", "decomposed first"),
+        ("not_reached", "not reached"),
+    )
+    return ", ".join(f"{counts[key]:,} {name}" for key, name in words if counts[key])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
