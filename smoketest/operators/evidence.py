@@ -38,7 +38,7 @@ class Report(BaseModel):
 
 
 def base_name(op: str) -> str:
-    """The op without overload, ``.out`` and in-place underscore: ``aten::index_fill_.int_Scalar`` is ``aten::index_fill``.
+    """The op without overload and in-place underscore: ``aten::index_fill_.int_Scalar`` is ``aten::index_fill``.
 
     ``__iand__`` and its like keep their underscores: they are part of the name.
     """

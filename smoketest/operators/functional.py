@@ -39,7 +39,7 @@ def functional_overload(name: str) -> str:
         return name
     wanted = _inputs(op)
     for packet in _packets(op):
-        for which in packet.overloads():
+        for which in packet.overloads():  # type: ignore[no-untyped-call]
             candidate = getattr(packet, which)
             if not candidate._schema.is_mutable and _inputs(candidate) == wanted:
                 return candidate.name()  # type: ignore[no-any-return]

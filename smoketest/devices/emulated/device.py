@@ -1,0 +1,112 @@
+"""The emulated device as an object: one per process, with the tracker of the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from smoketest.devices.emulated import compat
+from smoketest.devices.emulated.compat import NAME
+from smoketest.devices.emulated.install import install
+from smoketest.devices.emulated.tracker import Tracker
+from smoketest.errors import DeviceUnavailable
+from smoketest.operators.profile import OperatorProfile, load_profile
+
+__all__ = ["EmulatedDevice", "emulate"]
+
+_installed: list[EmulatedDevice] = []
+
+
+class EmulatedDevice:
+    """A ``neuron`` device in this process whose memory and arithmetic are the CPU's.
+
+    Made by `emulate`; there is one per process, for PyTorch can rename its spare backend only once.
+
+    Attributes:
+        profile: which overloads the device has kernels for.
+        continue_past_errors: compute LSTM and GRU cells, for which neither the device nor the CPU has a kernel, from
+            other ops instead of raising. What the device would have raised on is then in `continued_past`.
+    """
+
+    name = NAME
+
+    def __init__(self, profile: OperatorProfile, *, warn: bool = True) -> None:
+        if compat.backend_name() != "privateuseone":
+            raise DeviceUnavailable(
+                f"this process already has a device {compat.backend_name()!r}, and PyTorch has room for one",
+                hint="start Python with TORCH_DEVICE_BACKEND_AUTOLOAD=0 to keep torch-neuronx from loading itself",
+            )
+        self.profile = profile
+        self.continue_past_errors = False
+        self._tracker = Tracker()
+        self._tracker.warn = warn
+        self._keep_alive = install(profile, self._tracker, lambda: self.continue_past_errors)
+
+    @property
+    def warn(self) -> bool:
+        """Whether an op warns the first time it falls back."""
+        return self._tracker.warn
+
+    @warn.setter
+    def warn(self, on: bool) -> None:
+        self._tracker.warn = on
+
+    def get_fallback_ops(self) -> list[str]:
+        """Names of the overloads that ran on the CPU since the last `clear_op_tracking`: unique, in no order."""
+        return list(self._tracker.fallen_back)
+
+    def get_executed_ops(self) -> list[str]:
+        """Names of the overloads that the device's kernels ran since the last `clear_op_tracking`, in no order."""
+        return list(self._tracker.executed)
+
+    def clear_op_tracking(self) -> None:
+        """Forget both lists; the next fallback of each op warns again."""
+        self._tracker.clear()
+
+    @property
+    def continued_past(self) -> list[str]:
+        """Overloads the device would have raised on, computed another way; sorted, since the process began."""
+        return sorted(self._tracker.continued_past)
+
+    def observe(self, callback: Callable[[str, bool], None] | None) -> None:
+        """Have ``callback(overload name, fell_back)`` called before each kernel of the device runs; None ends it.
+
+        All ops pass, views too, in whatever thread runs them: backward has one of its own.
+        """
+        self._tracker.observer = callback
+
+
+def emulate(profile: str | Path | None = None, *, warn: bool = True) -> EmulatedDevice:
+    """Give this process an emulated ``neuron`` device, or return the one it has.
+
+    Args:
+        profile: path of an operator profile; the packaged one when None.
+        warn: warn once per op that falls back to the CPU. A later call may switch it.
+
+    Raises:
+        ProfileError: the profile cannot be read.
+        DeviceUnavailable: the process has a device with another profile, or another backend's.
+    """
+    wanted = load_profile(None if profile is None else Path(profile))
+    if not _installed:
+        _installed.append(EmulatedDevice(wanted, warn=warn))
+    device = _installed[0]
+    if device.profile != wanted:
+        raise DeviceUnavailable(
+            f"this process already emulates a device with the profile {device.profile.name!r}, "
+            f"and cannot change to {wanted.name!r}",
+            hint="start another Python process for the other profile",
+        )
+    device.warn = warn
+    return device
+
+
+def the_device() -> EmulatedDevice:
+    """The device of this process.
+
+    Raises:
+        DeviceUnavailable: `emulate` was not called.
+    """
+    if not _installed:
+        raise DeviceUnavailable("this process has no emulated device", hint="call smoketest.emulate() first")
+    return _installed[0]

@@ -1,0 +1,182 @@
+# mypy: allow-untyped-calls
+"""Registering the device: kernels for what the profile lists, a recorder for everything else, composites left alone.
+
+Composites and structured ops stay PyTorch's own, so what they call, and the names that are recorded, come out as on
+the device: the same dispatcher produces them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from smoketest.devices.emulated import (
+    autocast,
+    compat,
+    compiler,
+    crossing,
+    geometry,
+    kernels,
+    neuron_module,
+    substitutes,
+)
+from smoketest.devices.emulated import tracker as tracking
+from smoketest.devices.emulated.compat import NAME, Overload, has_kernel, on_cpu_key
+from smoketest.devices.emulated.crossing import to_cpu_with_bits
+from smoketest.devices.emulated.kernels import Kernel, is_view, kernel_for, view_kernel
+from smoketest.devices.emulated.substitutes import SUBSTITUTES
+from smoketest.devices.emulated.tracker import Tracker
+from smoketest.operators.functional import overload
+from smoketest.operators.profile import OperatorProfile
+
+__all__ = ["install"]
+
+_aten = torch.ops.aten
+_to_copy = on_cpu_key(_aten._to_copy.default)
+
+_WRITTEN_HERE: dict[str, tuple[str, Kernel]] = {
+    # overload without namespace -> (the name it is tracked under, its kernel)
+    "empty.memory_format": ("aten::empty.memory_format", geometry.empty),
+    "empty_strided": ("aten::empty_strided", geometry.empty_strided),
+    "_efficientzerotensor": ("aten::_efficientzerotensor", geometry.zeros),
+    "resize_": ("aten::resize_", geometry.resize_),
+    "set_": ("aten::set_", geometry.set_to_nothing),
+    # PyTorch's composites copy_, clone and contiguous end here; the device has kernels of those names.
+    "_copy_from": ("aten::copy_", geometry.copy_from),
+    # non_blocking would ask for pinned memory
+    "_to_copy": ("aten::_to_copy", lambda t, *, non_blocking=False, **kwargs: _to_copy(t, **kwargs)),
+    "_local_scalar_dense": ("aten::_local_scalar_dense", lambda t: to_cpu_with_bits(t).item()),
+    "record_stream": ("aten::record_stream", lambda t, stream: None),
+    # Without this, .to(device) builds new Parameters and silently unties tied weights.
+    "_has_compatible_shallow_copy_type": ("aten::_has_compatible_shallow_copy_type", lambda a, b: True),
+}
+_SET_STORAGE = ("set_.source_Tensor", "set_.source_Storage", "set_.source_Storage_storage_offset")
+_COMPOSITES_THAT_DO = frozenset(
+    # Native on the device, and composites of PyTorch's whose pieces the device has: same result, more kernels.
+    {"copy_", "clone", "new_empty", "select_backward", "_copy_from_and_resize"}
+)
+
+
+def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], bool]) -> list[Any]:
+    """Give this process the device; it cannot be taken back.
+
+    Args:
+        profile: which overloads have a kernel of their own.
+        tracker: told what runs.
+        continues: whether an op without any kernel is computed by a substitute instead of raising.
+
+    Returns:
+        What must stay alive as long as the process: PyTorch drops the kernels of a library that is collected.
+    """
+    compat.register_backend(neuron_module)
+    library = torch.library.Library("aten", "IMPL")
+    every = torch.library.Library("_", "IMPL")
+    _register_kernels(library, profile, tracker)
+    every.fallback(_boxed_fallback(profile, tracker, continues), "PrivateUse1")
+    for key in ("Conjugate", "Negative"):
+        # Their fallbacks resolve an argument by copying it, and copying calls _copy_from: endless in C++.
+        library.impl("_copy_from", torch.library.fallthrough_kernel, key)
+    # A DataLoader pins memory when there is an accelerator; the memory of this one needs no pinning.
+    library.impl("_pin_memory", lambda t, device=None: t.clone(), "CPU")
+    autocast.install(library, every)
+    compat.patch(crossing.to_neuron)
+    for module in (autocast, compat, compiler, crossing, geometry, kernels, neuron_module, substitutes, tracking):
+        compat.keep_out_of_dynamo(module)
+    compat.keep_out_of_dynamo(sys.modules[__name__])
+    compat.when_dynamo_is_imported(compiler.register)
+    return [library, every]
+
+
+def _register_kernels(library: torch.library.Library, profile: OperatorProfile, tracker: Tracker) -> None:
+    registered: set[str] = set()
+
+    def register(name: str, tracked_as: str, kernel: Kernel) -> None:
+        if name not in registered:
+            registered.add(name)
+            library.impl(name, _tracked(tracker, tracked_as, kernel), "PrivateUse1")
+
+    for name, (tracked_as, kernel) in _WRITTEN_HERE.items():
+        register(name, tracked_as, kernel)
+    for name in _SET_STORAGE:
+        register(name, f"aten::{name}", on_cpu_key(_known(name)))
+    registered |= _COMPOSITES_THAT_DO
+    # A structured op called in its functional or in-place form gets the kernel of that form at once: the result is
+    # the same, one allocation cheaper, and the tracker is told the .out name PyTorch would have reached.
+    through_out = {name: out for name, out in profile.reaches.items() if out in profile.registered_by}
+    for full_name in sorted(profile.native) + sorted(through_out):
+        op, name = overload(full_name), full_name.removeprefix("aten::")
+        if op is not None and full_name.startswith("aten::"):
+            native = _native_kernel(op)
+            if native is not None:
+                register(name, through_out.get(full_name, full_name), native)
+
+
+def _native_kernel(op: Overload) -> Kernel | None:
+    """How this device computes what the real one has a kernel for; None where PyTorch's composite does it."""
+    name = op.name()
+    if has_kernel(name, "CPU"):
+        return view_kernel(op) if is_view(op) else kernel_for(op)
+    if has_kernel(name, "CompositeExplicitAutograd"):
+        return kernel_for(op)
+    if has_kernel(name, "CompositeImplicitAutograd"):
+        return None
+
+    def not_computable(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"{NAME}: {name} has a kernel on the device, but PyTorch has none for the CPU, "
+            "so the emulated device cannot compute it"
+        )
+
+    return not_computable
+
+
+def _known(name: str) -> Overload:
+    op = overload(f"aten::{name}")
+    assert op is not None, name
+    return op
+
+
+def _tracked(tracker: Tracker, name: str, kernel: Kernel) -> Kernel:
+    ran = tracker.ran
+
+    def tracked(*args: Any, **kwargs: Any) -> Any:
+        ran(name)
+        return kernel(*args, **kwargs)
+
+    return tracked
+
+
+def _boxed_fallback(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], bool]) -> Kernel:
+    """What an op without a kernel ends in: it is recorded, unless on the view whitelist, and runs on the CPU.
+
+    [PRE] ``neuron_cpu_fallback``: the whitelist holds full names, so ``aten::view_as_real`` is silent and
+    ``aten::slice.Tensor`` is not.
+    """
+
+    @functools.cache
+    def on_cpu(op: Overload) -> Kernel:
+        return view_kernel(op) if is_view(op) else kernel_for(op, native=False)
+
+    @functools.cache
+    def substitute(op: Overload) -> Kernel | None:
+        known = SUBSTITUTES.get(op.name())
+        return None if known is None or has_kernel(op.name(), "CPU") else kernel_for(op, native=False, call=known)
+
+    def fallback(op: Overload, *args: Any, **kwargs: Any) -> Any:
+        name = op.name()
+        if name in profile.view_whitelist:
+            tracker.ran(name)
+        else:
+            tracker.fell_back(name)
+        if continues():
+            instead = substitute(op)
+            if instead is not None:
+                tracker.continued_past.add(name)
+                return instead(*args, **kwargs)
+        return on_cpu(op)(*args, **kwargs)
+
+    return fallback

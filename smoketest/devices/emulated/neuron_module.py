@@ -1,0 +1,194 @@
+"""``torch.neuron`` of the emulated device: the documented surface that a device without hardware can answer for.
+
+The names are the real module's ([PRE] internals, section 5). Memory statistics, device properties and compile metrics
+are absent: the emulation has nothing true to say there. Random numbers are drawn from PyTorch's CPU generator, so that
+``torch.manual_seed`` gives the numbers a CPU run gets; on the device they come from a stream of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from smoketest.devices.emulated.compat import NAME, Event
+
+__all__ = [
+    "Event",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "empty_cache",
+    "get_amp_supported_dtype",
+    "get_device_name",
+    "get_rng_state",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_stream",
+    "stream",
+    "synchronize",
+]
+
+
+class Stream(torch.Stream):
+    """The one stream of the device: every op has finished when it returns, so there is never anything to wait for."""
+
+    def __new__(cls, device: Any = NAME, priority: int = 0, **kwargs: Any) -> Stream:  # noqa: D102
+        return super().__new__(cls, device=device, priority=priority, **kwargs)
+
+    def record_event(self, event: Any = None) -> Any:
+        """Record ``event``, or a new one, and return it."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Any) -> None:
+        """Return: what the event stands for is done."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Return: what the stream was given is done."""
+
+    def synchronize(self) -> None:
+        """Return: what the stream was given is done."""
+
+    def query(self) -> bool:
+        """Whether all work is done; it always is."""
+        return True
+
+
+class device(contextlib.nullcontext[None]):  # noqa: N801 - the name torch looks for
+    """Context in which a device of the one there is is the current one."""
+
+    idx = prev_idx = 0
+
+    def __init__(self, device: Any = None) -> None:
+        set_device(0 if device is None else device)
+        super().__init__()
+
+
+def _index(which: Any) -> int:
+    if which is None:
+        return 0
+    return which if isinstance(which, int) else torch.device(which).index or 0
+
+
+def set_device(device: Any) -> None:
+    """Choose the current device.
+
+    Raises:
+        ValueError: there is no such device ([PRE] ``torch_neuronx.set_device``).
+    """
+    if _index(device) != 0:
+        raise ValueError(f"Invalid device id: {_index(device)}")
+
+
+def is_initialized() -> bool:
+    """True: the emulated device needs no runtime."""
+    return True
+
+
+def is_available() -> bool:
+    """True: in this process there is an (emulated) device."""
+    return True
+
+
+def init() -> None:
+    """Nothing to do."""
+
+
+def device_count() -> int:
+    """One: PyTorch's device guard for Python backends knows no more."""
+    return 1
+
+
+def current_device() -> int:
+    """The index of the one device."""
+    return 0
+
+
+def get_device_name(device: Any = None) -> str:
+    """``neuron:0``."""
+    return f"{NAME}:{_index(device)}"
+
+
+def synchronize(device: Any = None) -> None:
+    """Return: every op has finished when it returns."""
+
+
+def empty_cache() -> None:
+    """Nothing to do: memory is the CPU allocator's."""
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream of the device."""
+    return Stream()
+
+
+default_stream = current_stream
+
+
+def set_stream(stream: Any) -> None:
+    """Nothing to do: streams are alike."""
+
+
+def stream(stream: Any) -> contextlib.nullcontext[Any]:
+    """A context that changes nothing: streams are alike."""
+    return contextlib.nullcontext(stream)
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the generator the device draws from, which is the CPU's."""
+    torch.default_generator.manual_seed(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def seed() -> None:
+    """Seed the generator the device draws from with a random number."""
+    torch.default_generator.seed()
+
+
+seed_all = seed
+
+
+def initial_seed() -> int:
+    """The seed of the generator the device draws from."""
+    return int(torch.default_generator.initial_seed())
+
+
+def get_rng_state(device: Any = None) -> torch.Tensor:
+    """State of the generator the device draws from, a CPU tensor of bytes."""
+    return torch.get_rng_state()
+
+
+def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
+    """Put the state of `get_rng_state` back."""
+    torch.set_rng_state(new_state)
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """What ``torch.autocast("neuron")`` takes ([PRE] internals, section 5)."""
+    return [torch.float32, torch.float16, torch.bfloat16]
+
+
+def is_bf16_supported() -> bool:
+    """True ([PRE] internals, section 5)."""
+    return True
+
+
+def _is_in_bad_fork() -> bool:
+    return False

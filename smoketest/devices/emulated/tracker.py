@@ -1,0 +1,64 @@
+"""What ran where: the process-wide op tracker, with the semantics of the real one.
+
+[PRE] NeuronOpTracking: process-wide sets of names, so unique, unordered and without counts; a fallback is recorded
+before it runs. Names are the dispatcher's, ``aten::sort.values_stable``.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+
+__all__ = ["FallbackWarning", "Tracker"]
+
+Observer = Callable[[str, bool], None]
+
+
+class FallbackWarning(UserWarning):
+    """An op had no kernel on the device and ran on the CPU.
+
+    That there is a warning is documented ([PUB] best-practices page); its wording is a pre-release's
+    ([PRE] ``neuron_cpu_fallback``), and releases may say it differently.
+    """
+
+
+class Tracker:
+    """Names of what ran, filled by the device's kernels.
+
+    Attributes:
+        warn: whether an op warns the first time it falls back; `clear` re-arms it.
+        observer: called with the name of each op before its kernel runs, and whether it falls back.
+        continued_past: ops that would have raised on the device and were computed another way; `clear` keeps them.
+    """
+
+    def __init__(self) -> None:
+        self.warn = True
+        self.observer: Observer | None = None
+        self.executed: set[str] = set()
+        self.fallen_back: set[str] = set()
+        self.continued_past: set[str] = set()
+        self._lock = threading.Lock()
+
+    def ran(self, name: str) -> None:
+        """A kernel of the device is about to run."""
+        self.executed.add(name)
+        if self.observer is not None:
+            self.observer(name, False)
+
+    def fell_back(self, name: str) -> None:
+        """The boxed fallback is about to run this op on the CPU."""
+        with self._lock:  # backward runs on a thread of its own
+            first = name not in self.fallen_back
+            self.fallen_back.add(name)
+        if self.observer is not None:
+            self.observer(name, True)
+        if first and self.warn:
+            # fell_back <- fallback kernel <- (C++) <- the line that called the op
+            warnings.warn(f"Operator ' {name} ' fell back to CPU", FallbackWarning, stacklevel=3)
+
+    def clear(self) -> None:
+        """Forget all names; the next fallback of each op warns again."""
+        with self._lock:
+            self.executed.clear()
+            self.fallen_back.clear()

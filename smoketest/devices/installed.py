@@ -1,0 +1,56 @@
+"""Is the genuine torch-neuronx installed? Answered from package metadata; nothing of it, nor torch, is imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib import metadata
+
+from smoketest.errors import DeviceUnavailable
+
+__all__ = ["FIRST", "LIMIT", "find_problem"]
+
+FIRST, LIMIT = (2, 13, 3), (2, 15)
+"""Native releases this package drives: 2.13.3 and up to, not with, 2.15 ([PUB] release notes: 2.13.3.0, 2.14.3.0)."""
+
+_INSTALL = "pip install 'neuron-smoketest[neuron]' on a Trn2 or Trn3 machine, or run with --device emulated"
+
+
+def find_problem() -> DeviceUnavailable | None:
+    """What keeps torch-neuronx from being used, as the error to raise; None when it looks usable.
+
+    The distribution name is shared by three products: the native backend, the older XLA-based one (2.9 and before,
+    [PUB] troubleshooting page) and a placeholder on PyPI (1.0).
+    """
+    try:
+        version = metadata.version("torch-neuronx")
+    except metadata.PackageNotFoundError:
+        if importlib.util.find_spec("torch_neuronx") is not None:
+            return DeviceUnavailable(
+                "there is a module torch_neuronx, but no distribution torch-neuronx: it is not Amazon's",
+                hint="remove it from the path, then " + _INSTALL,
+            )
+        return DeviceUnavailable("torch-neuronx is not installed", hint=_INSTALL)
+    number = tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+    if number[:2] == (1, 0):
+        return DeviceUnavailable(
+            f"torch-neuronx {version} is PyPI's empty placeholder, not the backend",
+            hint="pip install 'torch-neuronx>=2.13.3,<2.15' --extra-index-url https://pip.repos.neuron.amazonaws.com",
+        )
+    if number < FIRST:
+        return DeviceUnavailable(
+            f"torch-neuronx {version} is not a native release this package drives: up to 2.9 it is the XLA-based "
+            "product, 2.11 and 2.12 were closed betas",
+            hint="install torch-neuronx>=2.13.3,<2.15 in an environment of its own, without torch-xla",
+        )
+    if number >= LIMIT:
+        return DeviceUnavailable(
+            f"torch-neuronx {version} is newer than this package knows (below 2.15)",
+            hint="upgrade neuron-smoketest, or install torch-neuronx>=2.13.3,<2.15",
+        )
+    if importlib.util.find_spec("torch_neuronx") is None:
+        return DeviceUnavailable(
+            f"torch-neuronx {version} is installed but has no module torch_neuronx",
+            hint="pip install --force-reinstall 'torch-neuronx>=2.13.3,<2.15'",
+        )
+    return None
