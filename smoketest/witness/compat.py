@@ -1,0 +1,37 @@
+"""The private PyTorch API that the witnesses stand on, in one place."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+import torch
+import torch.autograd.graph
+
+__all__ = ["ENGINE", "NO_SEQUENCE", "current_node", "has_device_kernel", "next_sequence_number"]
+
+NO_SEQUENCE = 2**64 - 1
+"""The sequence number of nodes that no op made: gradient accumulation into a leaf."""
+
+ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
+"""The Python function below which the frames of ``backward`` are those of its caller, not of the op that runs."""
+
+
+def current_node() -> Any | None:
+    """The autograd node whose backward runs on this thread; None outside of backward."""
+    return torch._C._current_autograd_node()
+
+
+def next_sequence_number() -> int:
+    """The number the next autograd node made on this thread gets: the one made last has this minus one."""
+    number: int = torch.autograd._get_sequence_nr()
+    return number
+
+
+def has_device_kernel(overload: str) -> bool:
+    """Whether a backend registered a kernel of its own for an overload such as ``aten::add.out``."""
+    try:
+        found: bool = torch._C._dispatch_has_kernel_for_dispatch_key(overload, "PrivateUse1")
+    except RuntimeError:  # no such overload
+        return False
+    return found

@@ -1,0 +1,156 @@
+"""The third witness: a dispatch mode that sees every op of the traced step, and what the tracker says after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from smoketest.findings.report import Phase
+from smoketest.witness.context import Context
+from smoketest.witness.sites import Line, Origin, Origins
+
+__all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Signature", "signature_text"]
+
+_MAX_SIGNATURES = 8
+_MAX_TENSORS = 8
+_SHORT = {
+    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
+    torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "b8",
+    torch.complex64: "c64", torch.complex128: "c128",
+}  # fmt: skip
+
+Signature = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+"""Dtype and shape of each tensor argument, the first few of them."""
+
+
+class OpKey(NamedTuple):
+    """What calls are counted by.
+
+    Attributes:
+        op: full overload name as dispatched, ``aten::sort``.
+        phase: of the step; None where it is not known.
+        module: qualified name, or the class of an optimizer.
+        line: the user's (file, line).
+        fell_back: names recorded on the CPU while the call ran; empty where it ran on the device.
+        on_device: whether a tensor of the device took part.
+    """
+
+    op: str
+    phase: Phase | None
+    module: str | None
+    line: Line | None
+    fell_back: frozenset[str]
+    on_device: bool
+
+
+@dataclass
+class Calls:
+    """Calls with the same `OpKey`: how many, with which shapes, and how many bytes would cross for a fallback."""
+
+    count: int = 0
+    bytes: int = 0
+    signatures: dict[Signature, None] = field(default_factory=dict)
+
+
+class FailedOp(NamedTuple):
+    """The op that was running when an exception came out of it."""
+
+    op: str
+    phase: Phase | None
+    module: str | None
+    line: Line | None
+
+
+class DispatchWitness(TorchDispatchMode):
+    """Counts every call that PyTorch dispatches while it is entered.
+
+    Args:
+        origins: finds module and line of an op.
+        context: says in which phase the step is.
+        torch_device: type of the device whose tensors matter.
+        taken: names recorded on the CPU since it was last asked; called around each op.
+        before: told (op, module) before each op runs, for the breadcrumb; None if nobody wants to know.
+
+    Attributes:
+        calls: by `OpKey`.
+        failed: the op that raised, if one did and the exception went through here.
+        strays: names taken before an op ran that no dispatched op accounts for, by phase.
+    """
+
+    def __init__(
+        self,
+        origins: Origins,
+        context: Context,
+        torch_device: str,
+        taken: Callable[[], frozenset[str]],
+        before: Callable[[str, str | None], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._origins = origins
+        self._context = context
+        self._torch_device = torch_device
+        self._taken = taken
+        self._before = before
+        self.calls: dict[OpKey, Calls] = {}
+        self.failed: FailedOp | None = None
+        self.strays: set[tuple[str, Phase | None]] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run `func` as it is, and count it."""
+        kwargs = kwargs or {}
+        op: str = func.name()
+        tensors = list(_tensors((*args, *kwargs.values())))
+        needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        origin = self._origins.of(op, needs_grad)
+        phase = self._phase(origin)
+        if self._before is not None:
+            self._before(op, origin.module)
+        self.strays.update((name, phase) for name in self._taken())
+        signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors[:_MAX_TENSORS])
+        try:
+            result = func(*args, **kwargs)
+        except Exception:
+            self.failed = FailedOp(op, phase, origin.module, origin.line)
+            raise
+        crossing = [*tensors, *_tensors((result,))]
+        on_device = any(tensor.device.type == self._torch_device for tensor in crossing)
+        key = OpKey(op, phase, origin.module, origin.line, self._taken(), on_device)
+        calls = self.calls.get(key)
+        if calls is None:
+            calls = self.calls[key] = Calls()
+        calls.count += 1
+        if key.fell_back:
+            calls.bytes += sum(_bytes(tensor) for tensor in crossing if tensor.device.type == self._torch_device)
+        if len(calls.signatures) < _MAX_SIGNATURES:
+            calls.signatures[signature] = None
+        return result
+
+    def _phase(self, origin: Origin) -> Phase | None:
+        """The runner's phase; inside a custom train_step, what the stack tells."""
+        if self._context.phase is not None:
+            return self._context.phase
+        if origin.in_backward:
+            return "backward"
+        return "optimizer" if origin.in_optimizer else "forward"
+
+
+def signature_text(signature: Signature) -> str:
+    """Such as ``f32[4, 128], i64[4]``."""
+    return ", ".join(f"{_SHORT.get(dtype, str(dtype))}{list(shape)}" for dtype, shape in signature)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

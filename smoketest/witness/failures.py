@@ -1,0 +1,89 @@
+"""Ops that raise on the device while plain CPU runs the model: NST104."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from smoketest.findings import Observation, SitePolicy
+from smoketest.findings.report import Phase
+from smoketest.witness.dispatch import FailedOp, signature_text
+from smoketest.witness.reconcile import TracedCalls
+from smoketest.witness.sites import Line
+
+__all__ = ["continued", "op_in_error", "raised"]
+
+_OP = re.compile(r"\b[A-Za-z_]\w*::\w+(?:\.\w+)?")
+
+
+def raised(
+    error: str, failed: FailedOp | None, last_op: str | None, line: Line | None, phase: Phase | None, policy: SitePolicy
+) -> Observation:
+    """The observation for an exception that ended a step on the device.
+
+    Args:
+        error: type and text of the exception, as it was.
+        failed: the op it came out of, where a dispatch mode saw it.
+        last_op: the last op that is known to have begun; used where nothing better names one.
+        line: the user's line in the exception's traceback.
+        phase: of the runner.
+        policy: makes a site out of a line.
+    """
+    op = op_in_error(error) or (failed.op if failed is not None else last_op)
+    place = failed.line if failed is not None and failed.line is not None else line
+    return Observation(
+        rule="NST104",
+        op=op,
+        called_as=failed.op if failed is not None else None,
+        phase=failed.phase if failed is not None else phase,
+        site=policy.site(*place) if place is not None else None,
+        module=failed.module if failed is not None else None,
+        calls=1,
+        exact=False,
+        witnesses=frozenset({"exception"}),
+        message=f"{op or 'the step'} raised on the device, and plain CPU runs it: {error}",
+    )
+
+
+def continued(ops: Iterable[str], traced: TracedCalls, policy: SitePolicy) -> list[Observation]:
+    """Observations for ops that the emulated device went on past: the real one raises there.
+
+    Args:
+        ops: overload names, as the device gives them.
+        traced: calls of the traced step, which say where; an op that is not among them has no site.
+        policy: makes sites out of lines.
+    """
+    found = []
+    for op in sorted(set(ops)):
+        calls = [(key, seen) for key, seen in traced.items() if key.op == op]
+        message = f"{op} has a kernel neither on the device nor on the CPU: the device raises here"
+        for key, seen in calls:
+            found.append(
+                Observation(
+                    rule="NST104",
+                    op=op,
+                    called_as=key.op,
+                    phase=key.phase,
+                    site=policy.site(*key.line) if key.line is not None else None,
+                    module=key.module,
+                    shapes=tuple(signature_text(signature) for signature in seen.signatures),
+                    calls=seen.count,
+                    exact=True,
+                    witnesses=frozenset({"dispatch", "exception"}),
+                    message=message,
+                )
+            )
+        if not calls:
+            found.append(
+                Observation(rule="NST104", op=op, exact=False, witnesses=frozenset({"exception"}), message=message)
+            )
+    return found
+
+
+def op_in_error(text: str) -> str | None:
+    """The op that an error message names, such as ``aten::_thnn_fused_gru_cell``."""
+    found = re.search(r"'\s*([A-Za-z_]\w*::\w+(?:\.\w+)?)\s*'", text) or _OP.search(text)
+    if found is None:
+        return None
+    name = found.group(found.lastindex or 0)
+    return name if name.startswith("aten::") or "'" in found.group(0) else None

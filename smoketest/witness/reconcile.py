@@ -1,0 +1,206 @@
+"""From what each witness saw to observations: one account of every op that ran on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from smoketest.findings import Observation, Site, SitePolicy
+from smoketest.findings.identity import functional_base
+from smoketest.findings.report import Grounds, Kind, OperatorRow, Phase
+from smoketest.operators.evidence import grounds_for, reports
+from smoketest.operators.functional import functional_overload
+from smoketest.operators.profile import OperatorProfile
+from smoketest.witness.compat import has_device_kernel
+from smoketest.witness.dispatch import Calls, OpKey, signature_text
+from smoketest.witness.sites import Line
+from smoketest.witness.warnings import SeenWarning
+
+__all__ = ["Evidence", "is_exact", "observations", "operator_rows"]
+
+TracedCalls = Mapping[OpKey, Calls]
+
+
+@dataclass
+class Evidence:
+    """What the witnesses saw up to now.
+
+    Attributes:
+        tracked: (name, phase) read from the tracker after every phase of every step, setup included.
+        warned: warnings, in the order they came.
+        traced: calls of the traced step; empty before it.
+    """
+
+    tracked: set[tuple[str, Phase | None]] = field(default_factory=set)
+    warned: list[SeenWarning] = field(default_factory=list)
+    traced: TracedCalls = field(default_factory=dict)
+
+
+def observations(evidence: Evidence, profile: OperatorProfile | None, policy: SitePolicy) -> list[Observation]:
+    """One NST101 observation for every (op, phase, site, module) where an op ran on the CPU.
+
+    What the traced step met has its site, module, count and bytes. A name that only the tracker or only a warning knows
+    in some phase (an op of the first step alone, say) is an observation with no site. Whether the device warns makes no
+    difference but to the list of witnesses.
+
+    Args:
+        evidence: of all witnesses.
+        profile: of the emulated device, which makes these predictions; None on a real device, where they are measured.
+        policy: makes sites out of lines.
+    """
+    warned = {warning.op for warning in evidence.warned}
+    found = []
+    met: set[tuple[str, Phase | None]] = set()
+    for key, calls in evidence.traced.items():
+        for name in sorted(key.fell_back):
+            met.add((name, key.phase))
+            found.append(_traced(name, key, calls, profile, policy, warned))
+    phases = {*met, *evidence.tracked}
+    only_warned = {(seen.op, seen.phase) for seen in evidence.warned if not _accounted(seen.op, phases)}
+    for name, phase in sorted((evidence.tracked | only_warned) - met, key=str):
+        if phase is None and any(name == other for other, _ in met):
+            continue  # an unsplit step: the traced one knows the phases
+        witnesses = {"tracker"} if (name, phase) in evidence.tracked else set()
+        found.append(_unplaced(name, phase, profile, frozenset(witnesses | _warning(name, warned))))
+    return found
+
+
+def operator_rows(traced: TracedCalls, torch_device: str, failed: Iterable[str] = ()) -> tuple[OperatorRow, ...]:
+    """What the eager run does with each functional overload that met the device in the traced step.
+
+    ``mixed``: some calls ran on the CPU and some did not, or a call reached several kernels of which some did.
+
+    Args:
+        traced: calls of the traced step.
+        torch_device: on ``cpu`` everything is host work, and said to be.
+        failed: overloads that raised.
+    """
+    outcomes: dict[str, set[str]] = {}
+    counts: dict[str, int] = {}
+    for key, calls in traced.items():
+        if not key.on_device:
+            continue
+        name = functional_overload(key.op)
+        outcomes.setdefault(name, set()).add(_outcome(key, torch_device))
+        counts[name] = counts.get(name, 0) + calls.count
+    for op in failed:
+        outcomes[functional_overload(op)] = {"failed"}
+    return tuple(
+        OperatorRow(
+            op=name,
+            eager=next(iter(seen)) if len(seen) == 1 else "mixed",  # type: ignore[arg-type]
+            compile="not_reached",
+            calls_per_step=counts.get(name),
+        )
+        for name, seen in sorted(outcomes.items())
+    )
+
+
+def is_exact(called_as: str, recorded: str) -> bool:
+    """Whether one call reaches the recorded kernel exactly once: both are forms of one op.
+
+    A composite or a ``_foreach_*`` op can reach a kernel of another name any number of times.
+    """
+    return functional_base(called_as) == functional_base(recorded)
+
+
+def _traced(
+    name: str, key: OpKey, calls: Calls, profile: OperatorProfile | None, policy: SitePolicy, warned: set[str]
+) -> Observation:
+    exact = is_exact(key.op, name)
+    grounds = _grounds(name, profile)
+    return Observation(
+        rule="NST101",
+        op=name,
+        called_as=key.op,
+        kind=_kind(name, profile),
+        grounds=grounds,
+        phase=key.phase,
+        site=_site(key.line, policy),
+        module=key.module,
+        shapes=tuple(signature_text(signature) for signature in calls.signatures),
+        calls=calls.count,
+        exact=exact,
+        bytes=calls.bytes if exact or _is_foreach_of(key.op, name) else None,
+        witnesses=frozenset({"tracker", "dispatch"} | _warning(name, warned)),
+        message=_message(name, grounds, profile),
+    )
+
+
+def _unplaced(
+    name: str, phase: Phase | None, profile: OperatorProfile | None, witnesses: frozenset[str]
+) -> Observation:
+    grounds = _grounds(name, profile)
+    where = "once, at setup: " if phase == "setup" else ""
+    return Observation(
+        rule="NST101",
+        op=name,
+        kind=_kind(name, profile),
+        grounds=grounds,
+        phase=phase,
+        exact=False,
+        witnesses=witnesses,
+        message=where + _message(name, grounds, profile),
+    )
+
+
+def _message(name: str, grounds: Grounds, profile: OperatorProfile | None) -> str:
+    if profile is None or grounds == "measured":
+        return f"{name} ran on the CPU"
+    if grounds == "reported":
+        report = reports()[functional_base(name)]
+        return (
+            f"predicted fallback: {report.op} was seen to run on the CPU of a real device (torch-neuronx"
+            f" {report.release}), and the operator profile {profile.name} has no kernel for {name}"
+        )
+    if grounds == "cannot_lower":
+        return (
+            f"predicted fallback: the operator profile {profile.name} has no kernel for {name}, and the op does not"
+            " lower through torch-mlir either"
+        )
+    return (
+        f"possible fallback: the operator profile {profile.name} has no kernel for {name};"
+        " a release may well run it on the device"
+    )
+
+
+def _grounds(name: str, profile: OperatorProfile | None) -> Grounds:
+    return "measured" if profile is None else grounds_for(name, profile)
+
+
+def _kind(name: str, profile: OperatorProfile | None) -> Kind:
+    has_kernel = has_device_kernel(name) if profile is None else profile.is_native(name)
+    return "unknown" if has_kernel else "unimplemented"
+
+
+def _site(line: Line | None, policy: SitePolicy) -> Site | None:
+    return policy.site(*line) if line is not None else None
+
+
+def _outcome(key: OpKey, torch_device: str) -> str:
+    if torch_device == "cpu":
+        return "cpu"
+    if not key.fell_back:
+        return "device"
+    return "cpu" if any(is_exact(key.op, name) for name in key.fell_back) else "mixed"
+
+
+def _is_foreach_of(called_as: str, recorded: str) -> bool:
+    """Whether `called_as` does to each tensor of a list what `recorded` does to one: all of them cross."""
+    prefix = "aten::_foreach_"
+    return called_as.startswith(prefix) and functional_base("aten::" + called_as.removeprefix(prefix)) == (
+        functional_base(recorded)
+    )
+
+
+def _accounted(op: str, phases: set[tuple[str, Phase | None]]) -> bool:
+    """Whether another witness knows the op; a warning may name it without overload."""
+    return any(op == name or op == name.partition(".")[0] or op == _bare(name) for name, _ in phases)
+
+
+def _bare(name: str) -> str:
+    return name.rpartition("::")[2].partition(".")[0]
+
+
+def _warning(name: str, warned: set[str]) -> set[str]:
+    return {"warnings"} if warned & {name, name.partition(".")[0], _bare(name)} else set()

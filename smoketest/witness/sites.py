@@ -1,0 +1,220 @@
+"""Which line and which module an op belongs to, found while it runs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import ExitStack
+from types import CodeType, FrameType, TracebackType
+from typing import Any, NamedTuple, Self
+
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from smoketest.findings import SitePolicy
+from smoketest.witness.compat import ENGINE, NO_SEQUENCE, current_node, next_sequence_number
+
+__all__ = ["ModuleStack", "Origin", "Origins", "StackWalker"]
+
+Line = tuple[str, int]
+
+
+class Origin(NamedTuple):
+    """Where an op comes from: module (or optimizer class) and line, each None where there is none.
+
+    Attributes:
+        in_backward: whether autograd ran it.
+        in_optimizer: whether an optimizer's ``step`` ran it.
+    """
+
+    module: str | None
+    line: Line | None
+    in_backward: bool = False
+    in_optimizer: bool = False
+
+
+class StackWalker:
+    """Finds the user's line among the frames of the running thread, by the project's `SitePolicy`."""
+
+    def __init__(self, policy: SitePolicy) -> None:
+        self._rank_of_file = policy.rank
+        self._ranks: dict[CodeType, int] = {ENGINE: -1}
+
+    def line(self) -> Line | None:
+        """The line; None where no frame is the user's or a library's.
+
+        The innermost frame of the user's own wins, else the innermost of a library. Frames below the engine's entry
+        called ``backward``; they are not where the op that runs comes from, so the walk ends there.
+        """
+        ranks = self._ranks
+        library: Line | None = None
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            rank = ranks.get(code)
+            if rank is None:
+                rank = ranks[code] = self._rank_of_file(code.co_filename)
+            if rank == 2:
+                return code.co_filename, frame.f_lineno
+            if rank == 1 and library is None:
+                library = (code.co_filename, frame.f_lineno)
+            elif rank == -1:
+                break
+            frame = frame.f_back
+        return library
+
+
+class ModuleStack:
+    """Names of the modules whose forward runs, per thread; and of the optimizer whose step does.
+
+    Global hooks do it, so it costs something per module call: it is entered for traced steps only.
+
+    Args:
+        model: gives the qualified names. Its own name is its class; so is that of a module outside of it.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+        self._stacks = threading.local()
+        self._hooks = ExitStack()
+        self.parameters = _owners(model)
+
+    def __enter__(self) -> Self:
+        for handle in (
+            hooks.register_module_forward_pre_hook(self._push),
+            hooks.register_module_forward_hook(self._pop, always_call=True),
+            register_optimizer_step_pre_hook(self._push_optimizer),
+            register_optimizer_step_post_hook(self._pop_optimizer),
+        ):
+            self._hooks.callback(handle.remove)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hooks.close()
+
+    def innermost(self) -> tuple[str | None, bool]:
+        """The innermost module (or optimizer class) on this thread, and whether it is an optimizer."""
+        stack = self._stack()
+        return stack[-1] if stack else (None, False)
+
+    def _stack(self) -> list[tuple[str, bool]]:
+        stack: list[tuple[str, bool]] | None = getattr(self._stacks, "stack", None)
+        if stack is None:
+            stack = self._stacks.stack = []
+        return stack
+
+    def _push(self, module: nn.Module, args: Any) -> None:
+        self._stack().append((self._names.get(id(module)) or type(module).__name__, False))
+
+    def _pop(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._pop_top()
+
+    def _push_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._stack().append((type(optimizer).__name__, True))
+
+    def _pop_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._pop_top()
+
+    def _pop_top(self) -> None:
+        if self._stack():
+            self._stack().pop()
+
+
+class Origins:
+    """The origin of each op of a step, the ops of backward included.
+
+    Autograd numbers its nodes. When an op that needs a gradient reaches a dispatch mode its node exists already and
+    has the number before the next one; in backward the node that runs tells its number. So an op of backward comes
+    from where the op with that number came from. Where frames of the user's own are on the stack above autograd's
+    engine (a checkpoint's recomputation, the backward of a custom function, a hook) they are the better answer.
+
+    Numbers are counted per thread, and backward on a device runs on a thread of its own: a node made there (double
+    backward) can have the number of one of the main thread's. The name of the op decides then.
+    """
+
+    def __init__(self, walker: StackWalker, modules: ModuleStack) -> None:
+        self._walker = walker
+        self._modules = modules
+        self._threads = {threading.get_ident(): _Numbers(next_sequence_number())}
+
+    def of(self, op: str, needs_grad: bool) -> Origin:
+        """The origin of `op`, which is about to run on this thread.
+
+        Args:
+            op: full overload name.
+            needs_grad: whether autograd makes a node for it: grad mode is on and an argument requires grad.
+        """
+        node = current_node()
+        line = self._walker.line()
+        module, in_optimizer = self._modules.innermost()
+        origin = Origin(module, line, node is not None, in_optimizer)
+        if node is not None:
+            forward = self._of_node(node)
+            origin = forward if line is None else origin._replace(module=module or forward.module)
+        self._numbers(needs_grad).note(op, origin, needs_grad)
+        return origin
+
+    def _of_node(self, node: Any) -> Origin:
+        number: int = node._sequence_nr()
+        if number == NO_SEQUENCE:
+            owner = self._modules.parameters.get(id(getattr(node, "variable", None)))
+            return Origin(owner, None, in_backward=True)
+        candidates = [found for numbers in self._threads.values() if (found := numbers.find(number)) is not None]
+        if not candidates:
+            return Origin(None, None, in_backward=True)
+        wanted = _plain(node.name())
+        _, origin = next((found for found in candidates if found[0] == wanted), candidates[0])
+        return origin._replace(in_backward=True, in_optimizer=False)
+
+    def _numbers(self, needs_grad: bool) -> _Numbers:
+        thread = threading.get_ident()
+        numbers = self._threads.get(thread)
+        if numbers is None:  # the node of the op that is about to run, if it has one, is numbered already
+            numbers = self._threads[thread] = _Numbers(next_sequence_number() - needs_grad)
+        return numbers
+
+
+class _Numbers:
+    """Which op made which autograd node, of the nodes made on one thread."""
+
+    def __init__(self, start: int) -> None:
+        self._next = start
+        self._made: dict[int, tuple[str, Origin]] = {}
+        self._last: tuple[str, Origin] | None = None
+
+    def note(self, op: str, origin: Origin, needs_grad: bool) -> None:
+        """`op` is about to run: the nodes made since the last call are its own, or late ones of the op before.
+
+        A late one (CopySlices, for a write into a view) is made when the op is over, so only the newest can be this
+        op's, and only if it needs a gradient.
+        """
+        now = next_sequence_number()
+        here = (_plain(op), origin)
+        for number in range(self._next, now):
+            mine = needs_grad and number == now - 1
+            maker = here if mine or self._last is None else self._last
+            self._made[number] = maker
+        self._next = now
+        self._last = here
+
+    def find(self, number: int) -> tuple[str, Origin] | None:
+        found = self._made.get(number)
+        if found is None and self._last is not None and number == self._next:
+            return self._last  # a late node of the last op
+        return found
+
+
+def _plain(name: str) -> str:
+    """``aten::mul.Tensor`` and ``MulBackward0`` in one form: ``mul``."""
+    base = name.rpartition("::")[2].partition(".")[0].partition("Backward")[0]
+    return base.replace("_", "").lower()
+
+
+def _owners(model: nn.Module) -> dict[int, str]:
+    return {
+        id(parameter): name.rpartition(".")[0] or type(model).__name__ for name, parameter in model.named_parameters()
+    }

@@ -1,0 +1,202 @@
+"""The first witness: warnings about ops that fell back to the CPU."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, SupportsIndex
+
+from smoketest.findings.report import Phase
+from smoketest.witness.context import Context
+
+__all__ = ["FallbackWarnings", "SeenWarning", "op_in_warning"]
+
+_FALLBACK = re.compile(
+    r"fell back to (the )?cpu|executed via cpu fallback|falling back (on|to) (the )?cpu", re.IGNORECASE
+)
+_OP = re.compile(r"operat(?:or|ion)\s*=?\s*['\"<]?\s*([A-Za-z_]\w*(?:::\w+)?(?:\.\w+)?)\s*['\">]?", re.IGNORECASE)
+_QUALIFIED = re.compile(r"\b[A-Za-z_]\w*::\w+(?:\.\w+)?")
+
+
+@dataclass(frozen=True)
+class SeenWarning:
+    """One warning of the device, by the op it names."""
+
+    op: str
+    phase: Phase | None
+
+
+def op_in_warning(text: str) -> str | None:
+    """The op that a fallback warning names; None where the text is no such warning.
+
+    The wordings are those of a pre-release ([PRE] NeuronLogging.h, base.py, CPUFallbackExecutor.cpp), matched loosely
+    since a release may word them differently. A text that names no op, such as a library's own "falling back to CPU",
+    is not taken.
+    """
+    if not _FALLBACK.search(text):
+        return None
+    qualified = _QUALIFIED.search(text)
+    if qualified:
+        return qualified.group()
+    named = _OP.search(text)
+    return named.group(1) if named else None
+
+
+@dataclass
+class FallbackWarnings:
+    """Records every fallback warning of the device while it is entered, whatever warning filters are set.
+
+    It keeps an entry of its own in front of `warnings.filters`, the list that both `warnings.warn` and C++
+    (``TORCH_WARN``) read on each call. The entry asks this object about the text: a warning of the device is recorded
+    and goes no further, so a filter of ``error`` cannot make it an exception in the user's step; any other warning
+    meets the user's filters as if nothing were there. Changes to the filters, `warnings.catch_warnings` and
+    `warnings.resetwarnings` inside keep the entry in front; a ``showwarning`` of the user's is not touched.
+
+    What it cannot see: warnings that code prints without the `warnings` module, those a program swallows by replacing
+    `warnings.warn` itself (C++ warnings are still seen then), and anything after somebody assigns a plain list to
+    `warnings.filters` or calls it up from before this was entered, until `ensure` is called, which the runner does
+    before every step. Python 3.14 can keep filters per context (``sys.flags.context_aware_warnings``): contexts copy
+    the list, this entry included, so those made after entering are covered.
+
+    Attributes:
+        context: says in which phase a warning came.
+        seen: what was recorded, oldest first.
+    """
+
+    context: Context
+    seen: list[SeenWarning] = field(default_factory=list)
+    _saved: list[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._saved = warnings.filters  # type: ignore[assignment]
+        self._spy = _Spy(self._record)
+        self.ensure()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._spy.listen = None  # copies of the entry may live on in filters that others saved
+        if self._saved is not None:
+            self._saved[:] = [entry for entry in warnings.filters if entry[1] is not self._spy]
+            warnings.filters = self._saved
+            self._saved = None
+            _filters_changed()
+
+    def ensure(self) -> None:
+        """Put the entry back in front, where somebody replaced the list."""
+        if not isinstance(warnings.filters, _Guarded) or warnings.filters.spy is not self._spy:
+            warnings.filters = _Guarded(warnings.filters, self._spy)
+            _filters_changed()
+
+    def ops(self) -> set[str]:
+        """Names of the ops that were warned about."""
+        return {warning.op for warning in self.seen}
+
+    def _record(self, text: str) -> bool:
+        op = op_in_warning(text)
+        if op is None:
+            return False
+        self.seen.append(SeenWarning(op, self.context.phase))
+        return True
+
+
+class _Spy:
+    """Stands in a filter where a compiled pattern would: the `warnings` module calls its `match`."""
+
+    def __init__(self, listen: Callable[[str], bool]) -> None:
+        self.listen: Callable[[str], bool] | None = listen
+
+    def match(self, text: str) -> bool:
+        return self.listen is not None and self.listen(text)
+
+    def entry(self) -> tuple[Any, ...]:
+        return ("ignore", self, Warning, None, 0)
+
+
+class _Guarded(list[Any]):
+    """A filter list whose first entry is the spy's, whatever is done to it; slices are guarded too."""
+
+    def __init__(self, entries: Iterable[Any], spy: _Spy) -> None:
+        super().__init__(entries)
+        self.spy = spy
+        self._to_front()
+
+    def _to_front(self) -> None:
+        mine = [entry for entry in self if entry[1] is not self.spy]
+        super().__setitem__(slice(None), [self.spy.entry(), *mine])
+
+    def insert(self, index: SupportsIndex, entry: Any) -> None:
+        super().insert(index, entry)
+        self._to_front()
+
+    def append(self, entry: Any) -> None:
+        super().append(entry)
+        self._to_front()
+
+    def extend(self, entries: Iterable[Any]) -> None:
+        super().extend(entries)
+        self._to_front()
+
+    def __iadd__(self, entries: Iterable[Any]) -> Self:  # type: ignore[misc]
+        self.extend(entries)
+        return self
+
+    def remove(self, entry: Any) -> None:
+        super().remove(entry)
+        self._to_front()
+
+    def pop(self, index: SupportsIndex = -1) -> Any:
+        entry = super().pop(index)
+        self._to_front()
+        return entry
+
+    def clear(self) -> None:
+        super().clear()
+        self._to_front()
+
+    def reverse(self) -> None:
+        super().reverse()
+        self._to_front()
+
+    def sort(self, **options: Any) -> None:
+        super().sort(**options)
+        self._to_front()
+
+    def copy(self) -> list[Any]:
+        return _Guarded(self, self.spy)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(index, value)
+        self._to_front()
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        super().__delitem__(index)
+        self._to_front()
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return _Guarded(found, self.spy) if isinstance(index, slice) else found
+
+
+def _filters_changed() -> None:
+    """Make the `warnings` module forget which texts it has shown: a text shown before is not asked about again."""
+    for name in ("_filters_mutated_lock_held", "_filters_mutated"):
+        changed = getattr(warnings, name, None)
+        if changed is None:
+            continue
+        if name.endswith("lock_held"):  # Python 3.14
+            with warnings._lock:  # type: ignore[attr-defined]
+                changed()
+        else:
+            changed()
+        return
+
+
+def _context_aware() -> bool:
+    """Whether this Python keeps warning filters per context (3.14 with ``-X context_aware_warnings``)."""
+    return bool(getattr(sys.flags, "context_aware_warnings", False))
