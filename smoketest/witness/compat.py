@@ -24,7 +24,7 @@ def current_node() -> Any | None:
 
 def next_sequence_number() -> int:
     """The number the next autograd node made on this thread gets: the one made last has this minus one."""
-    number: int = torch.autograd._get_sequence_nr()
+    number: int = torch._C._autograd._get_sequence_nr()
     return number
 
 

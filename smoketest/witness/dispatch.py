@@ -66,7 +66,7 @@ class FailedOp(NamedTuple):
     line: Line | None
 
 
-class DispatchWitness(TorchDispatchMode):
+class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts every call that PyTorch dispatches while it is entered.
 
     Args:
@@ -90,7 +90,7 @@ class DispatchWitness(TorchDispatchMode):
         taken: Callable[[], frozenset[str]],
         before: Callable[[str, str | None], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._origins = origins
         self._context = context
         self._torch_device = torch_device

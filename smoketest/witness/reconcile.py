@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.findings.identity import functional_base
 from smoketest.findings.report import Grounds, Kind, OperatorRow, Phase
-from smoketest.operators.evidence import grounds_for, reports
+from smoketest.operators.evidence import base_name, grounds_for, reports
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.witness.compat import has_device_kernel
@@ -36,7 +36,9 @@ class Evidence:
     traced: TracedCalls = field(default_factory=dict)
 
 
-def observations(evidence: Evidence, profile: OperatorProfile | None, policy: SitePolicy) -> list[Observation]:
+def observations(
+    evidence: Evidence, profile: OperatorProfile | None, policy: SitePolicy, raised: Iterable[str] = ()
+) -> list[Observation]:
     """One NST101 observation for every (op, phase, site, module) where an op ran on the CPU.
 
     What the traced step met has its site, module, count and bytes. A name that only the tracker or only a warning knows
@@ -47,18 +49,21 @@ def observations(evidence: Evidence, profile: OperatorProfile | None, policy: Si
         evidence: of all witnesses.
         profile: of the emulated device, which makes these predictions; None on a real device, where they are measured.
         policy: makes sites out of lines.
+        raised: ops that the emulated device computed another way, since neither device nor CPU has a kernel. They are
+            another finding, and so are the kernels that the other way reached.
     """
+    raised = frozenset(raised)
     warned = {warning.op for warning in evidence.warned}
     found = []
     met: set[tuple[str, Phase | None]] = set()
     for key, calls in evidence.traced.items():
-        for name in sorted(key.fell_back):
+        for name in sorted(key.fell_back - raised) if key.op not in raised else ():
             met.add((name, key.phase))
             found.append(_traced(name, key, calls, profile, policy, warned))
     phases = {*met, *evidence.tracked}
     only_warned = {(seen.op, seen.phase) for seen in evidence.warned if not _accounted(seen.op, phases)}
     for name, phase in sorted((evidence.tracked | only_warned) - met, key=str):
-        if phase is None and any(name == other for other, _ in met):
+        if name in raised or (phase is None and any(name == other for other, _ in met)):
             continue  # an unsplit step: the traced one knows the phases
         witnesses = {"tracker"} if (name, phase) in evidence.tracked else set()
         found.append(_unplaced(name, phase, profile, frozenset(witnesses | _warning(name, warned))))
@@ -88,7 +93,7 @@ def operator_rows(traced: TracedCalls, torch_device: str, failed: Iterable[str] 
     return tuple(
         OperatorRow(
             op=name,
-            eager=next(iter(seen)) if len(seen) == 1 else "mixed",  # type: ignore[arg-type]
+            eager=next(iter(seen)) if len(seen) == 1 else "mixed",
             compile="not_reached",
             calls_per_step=counts.get(name),
         )
@@ -148,7 +153,7 @@ def _message(name: str, grounds: Grounds, profile: OperatorProfile | None) -> st
     if profile is None or grounds == "measured":
         return f"{name} ran on the CPU"
     if grounds == "reported":
-        report = reports()[functional_base(name)]
+        report = reports()[base_name(name)]
         return (
             f"predicted fallback: {report.op} was seen to run on the CPU of a real device (torch-neuronx"
             f" {report.release}), and the operator profile {profile.name} has no kernel for {name}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -82,7 +81,7 @@ class FallbackWarnings:
     ) -> None:
         self._spy.listen = None  # copies of the entry may live on in filters that others saved
         if self._saved is not None:
-            self._saved[:] = [entry for entry in warnings.filters if entry[1] is not self._spy]
+            self._saved[:] = [entry for entry in warnings.filters if not _belongs_to(entry, self._spy)]
             warnings.filters = self._saved
             self._saved = None
             _filters_changed()
@@ -127,7 +126,7 @@ class _Guarded(list[Any]):
         self._to_front()
 
     def _to_front(self) -> None:
-        mine = [entry for entry in self if entry[1] is not self.spy]
+        mine = [entry for entry in self if not _belongs_to(entry, self.spy)]
         super().__setitem__(slice(None), [self.spy.entry(), *mine])
 
     def insert(self, index: SupportsIndex, entry: Any) -> None:
@@ -183,6 +182,10 @@ class _Guarded(list[Any]):
         return _Guarded(found, self.spy) if isinstance(index, slice) else found
 
 
+def _belongs_to(entry: Any, spy: _Spy) -> bool:
+    return entry[1] is spy
+
+
 def _filters_changed() -> None:
     """Make the `warnings` module forget which texts it has shown: a text shown before is not asked about again."""
     for name in ("_filters_mutated_lock_held", "_filters_mutated"):
@@ -195,8 +198,3 @@ def _filters_changed() -> None:
         else:
             changed()
         return
-
-
-def _context_aware() -> bool:
-    """Whether this Python keeps warning filters per context (3.14 with ``-X context_aware_warnings``)."""
-    return bool(getattr(sys.flags, "context_aware_warnings", False))
