@@ -6,7 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 __all__ = [
     "Allow",
@@ -29,6 +29,7 @@ WeightDType = Literal["float64", "float32", "float16", "bfloat16"]
 AutocastDType = Literal["bfloat16", "float16"]
 Verdict = Literal["deny", "warn", "allow"]
 Size = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Part(BaseModel):
@@ -69,12 +70,20 @@ class Batch(Part):
 
 
 class Loss(Part):
-    """A function of ``torch.nn.functional`` with the places of its two arguments (``output.logits``, ``batch.labels``)."""
+    """A function of ``torch.nn.functional`` and where its two arguments are (``output.logits``, ``batch.labels``)."""
 
     name: str
     input: str = "output"
     target: str
     kwargs: dict[str, Any] = {}
+
+
+def _loss_form(value: Any) -> str:
+    return "mapping" if isinstance(value, dict | Loss) else "text"
+
+
+# Told apart by form, so that a mistake in a mapping is not also called a mistake in a text.
+LossForms = Annotated[Annotated[str, Tag("text")] | Annotated[Loss, Tag("mapping")], Discriminator(_loss_form)]
 
 
 class Optimizer(Part):
@@ -100,7 +109,7 @@ class Training(Part):
     autocast: AutocastDType | None = None
     clip_grad_norm: Annotated[float, Field(gt=0)] | None = None
     accumulate: Annotated[int, Field(ge=1, le=10_000)] = 1
-    timeout: Annotated[float, Field(gt=0)] = 1800
+    timeout: Seconds = 1800
 
 
 class Compile(Part):
@@ -108,8 +117,8 @@ class Compile(Part):
 
     enabled: bool = True
     fullgraph: bool = False
-    timeout: Annotated[float, Field(gt=0)] = 1800
-    op_timeout: Annotated[float, Field(gt=0)] = 120
+    timeout: Seconds = 1800
+    op_timeout: Seconds = 120
 
 
 class Parity(Part):
@@ -164,7 +173,7 @@ class Check(Part):
     workload: Path | None = None
     model: Model | None = None
     batch: Batch | None = None
-    loss: str | Loss | None = None
+    loss: LossForms | None = None
     optimizer: Optimizer | None = None
     train_step: str | None = None
     training: Training = Training()

@@ -1,0 +1,91 @@
+"""The command line: its commands, and how every ending becomes a message and an exit code.
+
+Modules of commands import what they need inside their functions: ``--help`` is to be there at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from smoketest.cli import explain, run, show, validate
+from smoketest.cli.output import error_text, say
+from smoketest.errors import SmoketestError
+
+__all__ = ["app", "run_app"]
+
+app = typer.Typer(
+    name="smoketest",
+    help="What in a PyTorch model will not run on AWS Trainium, where in the code it is, and what to write instead.",
+    epilog="Exit codes: 0 clean, 1 findings, 2 wrong check or usage, 3 device not usable, 4 your code fails, "
+    "5 crash or timeout, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("validate")(validate.validate)
+app.command("show")(show.show)
+app.command("explain")(explain.explain)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from smoketest import __version__
+
+        typer.echo(f"smoketest {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run_app() -> NoReturn:
+    """Run the command line of this process and exit."""
+    debug = "--debug" in sys.argv
+    try:
+        app(prog_name="smoketest")
+    except SmoketestError as error:
+        if debug:
+            _show_traceback()
+        say(error_text(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        say("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        _close_stdout()
+        sys.exit(5)
+    except Exception as error:
+        if debug:
+            _show_traceback()
+        first = str(error).partition("\n")[0][:300]
+        say(
+            f"internal error: {type(error).__name__}: {first}"
+            + ("" if debug else "\n  hint: run with --debug to see where")
+        )
+        sys.exit(5)
+    sys.exit(0)
+
+
+def _show_traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _close_stdout() -> None:
+    """The reader of our output went away: nothing more can be written, and Python shall not try at exit."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,209 @@
+"""``smoketest run``: checks carried out, one after another."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smoketest.cli.show import Form
+
+if TYPE_CHECKING:
+    from smoketest.config import Check
+    from smoketest.findings import Report
+    from smoketest.render.summary import Row
+    from smoketest.supervise.progress import Progress
+    from smoketest.supervise.signals import Interrupts
+
+__all__ = ["DeviceName", "run"]
+
+
+class DeviceName(StrEnum):
+    """Devices a check can run on."""
+
+    auto = "auto"
+    neuron = "neuron"
+    emulated = "emulated"
+    cpu = "cpu"
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What was typed."""
+
+    overrides: tuple[str, ...]
+    compile: bool
+    stop_at_error: bool
+    debug: bool
+    quiet: bool
+    output: Path | None  # None: stdout
+    form: Form
+
+
+def run(
+    configs: Annotated[
+        list[Path], typer.Argument(metavar="CONFIG|DIR...", help="Checks (YAML), or folders of checks.")
+    ],
+    device: Annotated[
+        DeviceName | None, typer.Option("--device", help="Device to run on, instead of the check's.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Timed steps, instead of the check's.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value, such as training.seed=1; repeatable."),
+    ] = None,
+    no_compile: Annotated[bool, typer.Option("--no-compile", help="Leave the compile probe out.")] = False,
+    output: Annotated[
+        str,
+        typer.Option("--output", metavar="DIR", help="Gets NAME/report.json, report.md and log/; - for stdout only."),
+    ] = "reports",
+    form: Annotated[
+        Form, typer.Option("--format", help="Form of what is printed; json and markdown need --output -.")
+    ] = Form.terminal,
+    stop_at_error: Annotated[
+        bool,
+        typer.Option("--stop-at-error", help="Stop at an op that raises, as the device does, instead of going on."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show frames of smoketest itself in errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run checks: a few training steps on a device, and the compile probe.
+
+    A report on what ran on the CPU instead, and on what fails lowering, goes to DIR/NAME for each check.
+    """
+    from smoketest.cli.output import say
+    from smoketest.config.load import find_checks
+    from smoketest.supervise.assemble import INTERRUPTED, worst
+    from smoketest.supervise.signals import Interrupts
+
+    if form is not Form.terminal and output != "-":
+        raise typer.BadParameter(
+            f"{form.value} goes to stdout and needs --output -; report.json and report.md are in {output}/NAME anyhow",
+            param_hint="--format",
+        )
+    settings = _Settings(
+        overrides=(
+            *(overrides or ()),
+            *((f"device={device.value}",) if device else ()),
+            *((f"training.steps={steps}",) if steps else ()),
+        ),
+        compile=not no_compile,
+        stop_at_error=stop_at_error,
+        debug=debug,
+        quiet=quiet,
+        output=None if output == "-" else Path(output),
+        form=form,
+    )
+    paths = find_checks(configs)
+    with Interrupts() as interrupts:
+        rows = list(_run_all(paths, settings, interrupts))
+    if len(paths) > 1:
+        say(_table(rows))
+    code = worst(row.exit_code for row in rows)
+    raise typer.Exit(INTERRUPTED if interrupts.name is not None else code)
+
+
+def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts) -> Iterator[Row]:
+    """Run each check; one that is wrong gives its message, and the others run all the same."""
+    from smoketest.cli.output import error_text, say
+    from smoketest.config.load import load_check
+    from smoketest.errors import ConfigError, Place, SmoketestError
+    from smoketest.render.summary import Row, row
+
+    taken: dict[str, Path] = {}
+    for path in paths:
+        if interrupts.name is not None:
+            yield Row.without_report(str(path), 130, "not run: interrupted")
+            continue
+        try:
+            check = load_check(path, settings.overrides)
+            if check.name in taken:
+                raise ConfigError(
+                    f"the name {check.name!r} is taken by {taken[check.name]}; each check has a folder of its own",
+                    place=Place(str(path)), hint="give it another name",
+                )  # fmt: skip
+            taken[check.name] = path
+            report = _run_one(check, path, settings, interrupts)
+        except SmoketestError as error:
+            say(error_text(error))
+            yield Row.without_report(str(path), error.exit_code, error.message)
+        else:
+            yield row(report)
+
+
+def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrupts) -> Report:
+    """Run one check and print its report."""
+    from smoketest.cli.output import emit, say, use_color, width
+    from smoketest.findings.sites import project_root
+    from smoketest.render import render
+    from smoketest.supervise.run import Options, run_check
+
+    with _folder(settings.output) as output:
+        options = Options(
+            output=output,
+            root=project_root((Path.cwd() / path).parent),
+            compile=settings.compile,
+            stop_at_error=settings.stop_at_error,
+            debug=settings.debug,
+            command=_command(path, settings),
+        )
+        report = run_check(check, options, _progress(settings), interrupts)
+    if settings.output is None:
+        emit(render(report, settings.form.value, width=width(sys.stdout), color=use_color(sys.stdout)))
+    else:
+        say(render(report, "terminal", width=width(sys.stderr), color=use_color(sys.stderr)))
+        say(f"report: {settings.output / check.name / 'report.md'}")
+    return report
+
+
+@contextmanager
+def _folder(output: Path | None) -> Iterator[Path]:
+    """Where a run writes; a folder that is gone afterwards where only stdout was asked for."""
+    if output is not None:
+        yield output
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="smoketest-") as scratch:
+        yield Path(scratch)
+
+
+def _command(path: Path, settings: _Settings) -> str:
+    """What to type to run this check again."""
+    parts = ["smoketest", "run", str(path)]
+    for override in settings.overrides:
+        key, _, value = override.partition("=")
+        short = {"device": "--device", "training.steps": "--steps"}.get(key)
+        parts += [short, value] if short else ["--set", override]
+    parts += ["--no-compile"] if not settings.compile else []
+    parts += ["--stop-at-error"] if settings.stop_at_error else []
+    return shlex.join(parts)
+
+
+def _progress(settings: _Settings) -> Progress:
+    from smoketest.cli.output import say, use_color
+    from smoketest.supervise.progress import LineProgress, NoProgress
+
+    if settings.quiet:
+        return NoProgress()
+    if not sys.stderr.isatty():
+        return LineProgress(say)
+    from rich.console import Console
+
+    from smoketest.supervise.live import LiveProgress
+
+    return LiveProgress(Console(stderr=True, no_color=not use_color(sys.stderr)))
+
+
+def _table(rows: Sequence[Row]) -> str:
+    from smoketest.cli.output import use_color, width
+    from smoketest.render.summary import terminal
+
+    return terminal(rows, width=width(sys.stderr), color=use_color(sys.stderr))

@@ -1,0 +1,246 @@
+"""What the parts of a check owe one another, beyond the type of each."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from smoketest.config.document import Path_
+from smoketest.config.models import Batch, Check, Loss, TensorSpec
+from smoketest.config.targets import suggest
+
+__all__ = ["Mistake", "mistakes"]
+
+_INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_OUTPUT_PATH = re.compile(r"""output(\.\w+|\[(\d+|"[^"\]]*"|'[^'\]]*')\])*""")
+_LOSS_PATH = re.compile(r"""(output|batch)(\.\w+|\[(\d+|"[^"\]]*"|'[^'\]]*')\])*""")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A broken rule: where, what, and what to do."""
+
+    path: Path_
+    message: str
+    hint: str | None = None
+
+
+def mistakes(check: Check, workload_names: frozenset[str] | None) -> Iterator[Mistake]:
+    """All broken rules of a valid check, top to bottom.
+
+    Args:
+        check: the check.
+        workload_names: names its workload file defines; None where they cannot be known.
+    """
+    yield from _name(check)
+    yield from _makers(check, workload_names)
+    if check.model is not None and check.model.config is not None:
+        yield from _model_config(check)
+    if check.batch is not None:
+        yield from _batch(check.batch)
+    yield from _loss(check)
+    yield from _optimizer(check)
+    for index, entry in enumerate(check.gate.allow):
+        if not any((entry.op, entry.rule, entry.phase, entry.site, entry.module)):
+            yield Mistake(("gate", "allow", index), "an entry that names no finding allows everything",
+                          "give one of op, rule, phase, site, module")  # fmt: skip
+        if entry.rule is not None and not re.fullmatch(r"NST\d{3}", entry.rule):
+            yield Mistake(("gate", "allow", index, "rule"), f"expected a rule such as NST101, found {entry.rule!r}")
+
+
+def _name(check: Check) -> Iterator[Mistake]:
+    if not _NAME.fullmatch(check.name):
+        message = f"name: expected a folder's name of letters, digits, '.', '_' and '-', found {check.name!r}"
+        yield Mistake(("name",), message, "the report is written to a folder of this name")
+
+
+def _makers(check: Check, names: frozenset[str] | None) -> Iterator[Mistake]:
+    """Every part has a maker: a key of the check, or a function in the workload file."""
+    in_file = names or frozenset()
+    unknown = check.workload is not None and names is None
+    if check.workload is None and check.model is None:
+        yield Mistake((), "a check needs a model or a workload",
+                      "add `model: {target: package.module:callable}` or `workload: path/to/file.py`")  # fmt: skip
+        return
+    where: Path_ = ("workload",) if check.workload is not None else ()
+    wanted = [
+        ("model", check.model is not None, ("make_model",), "model"),
+        ("batch", check.batch is not None, ("make_batch",), "batch"),
+        (
+            "loss",
+            check.loss is not None or check.train_step is not None,
+            ("loss_fn", "train_step"),
+            "loss or train_step",
+        ),
+    ]
+    for what, given, functions, keys in wanted:
+        if given or unknown or in_file & set(functions):
+            continue
+        if check.workload is None:
+            yield Mistake(where, f"a check needs a {what}", f"add {keys}")
+        else:
+            near = next((hint for f in functions if (hint := suggest(f, in_file))), None)
+            missing = f"{check.workload.name} defines no {' or '.join(functions)}"
+            yield Mistake(where, f"{missing}, and the check gives no {keys}", near)
+
+
+def _model_config(check: Check) -> Iterator[Mistake]:
+    config = check.model.config if check.model and check.model.config else {}
+    if not isinstance(config.get("class"), str):
+        yield Mistake(("model", "config"), "model.config: expected class: package.module:Class beside its arguments",
+                      "for example {class: transformers:GPT2Config, n_layer: 4}")  # fmt: skip
+
+
+def _batch(batch: Batch) -> Iterator[Mistake]:
+    if (batch.target is None) == (batch.tensors is None):
+        both = "both target and tensors" if batch.target is not None else "neither target nor tensors"
+        yield Mistake(("batch",), f"batch: expected one of target and tensors, found {both}")
+        return
+    tensors = batch.tensors or {}
+    if batch.tensors is not None and not tensors:
+        yield Mistake(("batch", "tensors"), "batch.tensors: expected at least one tensor")
+    for name, spec in tensors.items():
+        yield from _tensor(name, spec, tensors)
+    if batch.forward is None:
+        return
+    if batch.tensors is None:
+        yield Mistake(("batch", "forward"), "batch.forward goes with tensors: a target says itself what the model gets")
+        return
+    for index, name in enumerate(batch.forward):
+        if name not in tensors:
+            message = f"batch.forward names {name!r}, which is not among batch.tensors"
+            yield Mistake(("batch", "forward", index), message, suggest(name, tensors) or _names(tensors))
+        elif name in batch.forward[:index]:
+            yield Mistake(("batch", "forward", index), f"batch.forward names {name!r} twice")
+
+
+def _names(names: Iterable[str]) -> str | None:
+    known = ", ".join(names)
+    return f"there are {known}" if known else None
+
+
+def _tensor(name: str, spec: TensorSpec, tensors: dict[str, TensorSpec]) -> Iterator[Mistake]:
+    path: Path_ = ("batch", "tensors", name)
+    what = f"batch.tensors.{name}"
+    if (spec.shape is None) == (spec.like is None):
+        both = "both" if spec.shape is not None else "neither"
+        yield Mistake(path, f"{what}: expected one of shape and like, found {both}")
+    elif spec.like is not None:
+        yield from _like(path, what, name, spec, tensors)
+    elif spec.dtype in _INTEGERS:
+        yield from _integer_bounds(path, what, spec)
+    elif (spec.low is None) != (spec.high is None):
+        yield Mistake(path, f"{what}: low and high are given together", "or neither: standard normal values")
+    elif spec.low is not None and spec.high is not None and not spec.low < spec.high:
+        yield Mistake((*path, "high"), f"{what}: expected high above low")
+
+
+def _like(path: Path_, what: str, name: str, spec: TensorSpec, tensors: dict[str, TensorSpec]) -> Iterator[Mistake]:
+    extra = sorted(spec.model_fields_set - {"like"})
+    if extra:
+        yield Mistake((*path, extra[0]), f"{what}: a tensor that is like another one takes no {extra[0]}")
+    seen, here = [name], spec
+    while here.like is not None:
+        if here.like not in tensors:
+            yield Mistake((*path, "like"), f"{what}: like names {here.like!r}, which is not among batch.tensors",
+                          suggest(here.like, tensors) or _names(tensors))  # fmt: skip
+            return
+        if here.like in seen:
+            yield Mistake((*path, "like"), f"{what}: like goes round in a circle")
+            return
+        seen.append(here.like)
+        here = tensors[here.like]
+
+
+def _integer_bounds(path: Path_, what: str, spec: TensorSpec) -> Iterator[Mistake]:
+    if spec.high is None:
+        yield Mistake(path, f"{what}: integers need high, the first value that is not drawn",
+                      "for token ids it is the size of the vocabulary")  # fmt: skip
+        return
+    for key, bound in (("low", spec.low), ("high", spec.high)):
+        if bound is not None and bound != int(bound):
+            yield Mistake((*path, key), f"{what}: expected a whole number for {key}, found {bound}")
+            return
+    if not (spec.low or 0) < spec.high:
+        yield Mistake((*path, "high"), f"{what}: expected high above low")
+
+
+def _loss(check: Check) -> Iterator[Mistake]:
+    loss = check.loss
+    if loss is not None and check.train_step is not None:
+        yield Mistake(
+            ("train_step",), "train_step replaces the whole step, so loss is never used", "remove one of them"
+        )
+    if isinstance(loss, Loss):
+        known = _torch_losses()
+        if known and loss.name not in known:
+            yield Mistake(
+                ("loss", "name"), f"loss.name: torch.nn.functional has no {loss.name!r}", suggest(loss.name, known)
+            )
+        for key, path in (("input", loss.input), ("target", loss.target)):
+            if not _LOSS_PATH.fullmatch(path):
+                yield Mistake(
+                    ("loss", key), f"loss.{key}: expected a path such as output.logits or batch.labels, found {path!r}"
+                )
+    elif loss is not None and ":" not in loss and not _OUTPUT_PATH.fullmatch(loss):
+        yield Mistake(
+            ("loss",), f"loss: expected a path such as output.loss, or a target, found {loss!r}", _loss_hint(loss)
+        )
+
+
+def _loss_hint(loss: str) -> str | None:
+    if loss in _torch_losses():
+        return f"write {{name: {loss}, input: output.logits, target: batch.labels}}"
+    return "a function of yours is path/to/file.py:loss_fn"
+
+
+def _optimizer(check: Check) -> Iterator[Mistake]:
+    optimizer = check.optimizer
+    if optimizer is None:
+        return
+    if (optimizer.name is None) == (optimizer.target is None):
+        both = "both" if optimizer.name is not None else "neither"
+        near = next((h for key in optimizer.options if (h := suggest(key, ("name", "target")))), None)
+        yield Mistake(("optimizer",), f"optimizer: expected one of name and target, found {both}",
+                      near or "for example {name: AdamW, lr: 1.0e-4}")  # fmt: skip
+        return
+    if optimizer.target is not None and optimizer.options:
+        key = next(iter(optimizer.options))
+        yield Mistake(
+            ("optimizer", key), f"optimizer.{key}: a target makes its optimizer itself and takes no arguments here"
+        )
+    known = _torch_optimizers()
+    if optimizer.name is not None and known and optimizer.name not in known:
+        yield Mistake(("optimizer", "name"), f"optimizer.name: torch.optim has no {optimizer.name!r}",
+                      suggest(optimizer.name, known) or _optimizer_case(optimizer.name, known))  # fmt: skip
+
+
+def _optimizer_case(name: str, known: Iterable[str]) -> str | None:
+    same = [other for other in known if other.lower() == name.lower()]
+    return f"did you mean {same[0]!r}?" if same else None
+
+
+# Names in torch's own source files: reading them takes no import of torch.
+
+
+def _torch_source(relative: str) -> str:
+    spec = importlib.util.find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        file = Path(folder) / relative
+        if file.is_file():
+            return file.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _torch_losses() -> list[str]:
+    source = _torch_source("nn/functional.py")
+    return [name for name in re.findall(r"^(?:def )?([a-z]\w*)(?:\(| = )", source, re.M) if not name.startswith("_")]
+
+
+def _torch_optimizers() -> list[str]:
+    source = _torch_source("optim/__init__.py")
+    return [name for name in re.findall(r"\b[A-Z]\w*", source) if name != "Optimizer"]

@@ -1,0 +1,167 @@
+"""From the ends of the parts to one report: a pure function."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from smoketest.config import Check
+from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings.report import (
+    CompilePart,
+    DeviceInfo,
+    EagerPart,
+    Environment,
+    OperatorRow,
+    ParityPart,
+    WorkloadInfo,
+)
+from smoketest.gate import judge_report
+from smoketest.supervise.outcome import Crashed, Failed, Interrupted, Ran, Record, TimedOut
+
+__all__ = ["EXIT_ORDER", "INTERRUPTED", "Circumstances", "assemble", "worst"]
+
+INTERRUPTED = 130
+EXIT_ORDER = (0, 1, 2, 4, 3, 5, INTERRUPTED)
+"""From best to worst (design, section 7)."""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What is known of a run besides its parts.
+
+    Attributes:
+        now: time of the report.
+        environment: what the parent knows, for a worker that died before it said more.
+        command: what to type to run it again.
+    """
+
+    now: dt.datetime
+    environment: Environment
+    command: str | None = None
+
+
+def assemble(check: Check, eager: Record, compiled: Record, circumstances: Circumstances) -> Report:
+    """The report on a check, judged.
+
+    Args:
+        check: the check.
+        eager: the eager part, over.
+        compiled: the compile probe, over.
+        circumstances: when, where and how it was run.
+    """
+    facts = eager.seen.facts or compiled.seen.facts
+    report = Report(
+        name=check.name,
+        created=circumstances.now.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        status="error",
+        exit_code=5,
+        headline="",
+        device=facts.device if facts else _device(check),
+        environment=facts.environment if facts else circumstances.environment,
+        workload=facts.workload if facts else WorkloadInfo(),
+        eager=_eager_part(eager),
+        compile=_compile_part(compiled),
+        parity=ParityPart(status="skipped", reason="not part of this version"),
+        operators=_operators(_rows(eager), _rows(compiled)),
+        findings=_sorted(eager.seen.findings + compiled.seen.findings),
+        not_checked=tuple(_not_checked(check, eager, compiled)),
+        command=circumstances.command,
+    )
+    judged = judge_report(report, check.gate, problem=_problem(eager, compiled), today=circumstances.now.date())
+    code = worst([judged.exit_code, _exit_code(eager), _exit_code(compiled)])
+    return judged.model_copy(update={"exit_code": code, "status": "error" if code > 1 else judged.status})
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code that counts among several; 5 for one that has no place in the order."""
+    return max((code if code in EXIT_ORDER else 5 for code in codes), key=EXIT_ORDER.index, default=0)
+
+
+def _device(check: Check) -> DeviceInfo:
+    """The device for a report whose worker never opened one; ``auto`` is settled by the worker."""
+    kind = "emulated" if check.device == "auto" else check.device
+    return DeviceInfo(kind=kind, profile_note="the worker ended before it opened a device")
+
+
+def _eager_part(record: Record) -> EagerPart:
+    if isinstance(record.outcome, Ran) and record.outcome.result.eager:
+        return record.outcome.result.eager
+    return EagerPart(status=record.status, reason=record.reason, steps=record.seen.steps)
+
+
+def _compile_part(record: Record) -> CompilePart:
+    if isinstance(record.outcome, Ran) and record.outcome.result.compile:
+        return record.outcome.result.compile
+    return CompilePart(status=record.status, reason=record.reason)
+
+
+def _rows(record: Record) -> tuple[OperatorRow, ...]:
+    return record.outcome.result.operators if isinstance(record.outcome, Ran) else ()
+
+
+def _operators(eager: Iterable[OperatorRow], compiled: Iterable[OperatorRow]) -> tuple[OperatorRow, ...]:
+    """One row per functional overload: the eager half of the one and the compile half of the other."""
+    rows = {row.op: row for row in eager}
+    for row in compiled:
+        known = rows.get(row.op)
+        rows[row.op] = row if known is None else known.model_copy(update={"compile": row.compile})
+    return tuple(rows[op] for op in sorted(rows))
+
+
+def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    def order(finding: Finding) -> tuple[str, str, str, int, str]:
+        site = finding.site
+        return (
+            finding.rule,
+            finding.phase or "",
+            site.file if site else "",
+            site.line if site else 0,
+            finding.op or "",
+        )
+
+    return tuple(sorted(findings, key=order))
+
+
+def _not_checked(check: Check, eager: Record, compiled: Record) -> Iterable[NotChecked]:
+    """What the workers said, and what the ends of the parts mean; each ``what`` once."""
+    entries = [*eager.seen.notes, *compiled.seen.notes]
+    if eager.status != "ran":
+        entries.append(NotChecked(what="eager part, to its end", why=_first_line(eager)))
+    if compiled.status == "skipped":
+        entries.append(NotChecked(what="compile probe", why=_first_line(compiled)))
+    elif compiled.status != "ran":
+        entries.append(NotChecked(what="compile probe, to its end", why=_first_line(compiled)))
+    entries.append(NotChecked(what="parity", why="comparison with the CPU reference is not part of this version"))
+    if check.gate.baseline is not None:
+        entries.append(NotChecked(what="baseline", why="baselines are not part of this version; every finding counts"))
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.what not in seen:
+            seen.add(entry.what)
+            yield entry
+
+
+def _first_line(record: Record) -> str:
+    return (record.reason or record.status).splitlines()[0]
+
+
+def _problem(eager: Record, compiled: Record) -> str | None:
+    """Why the check came to no end, one sentence; None where it did."""
+    for record in sorted((eager, compiled), key=lambda r: EXIT_ORDER.index(_exit_code(r)), reverse=True):
+        if _exit_code(record) > 1:
+            return _first_line(record)
+    return None
+
+
+def _exit_code(record: Record) -> int:
+    match record.outcome:
+        case Crashed() | TimedOut():
+            return 5
+        case Failed(error):
+            return error.exit_code if error.exit_code in EXIT_ORDER else 5
+        case Interrupted():
+            return INTERRUPTED
+        case _:
+            return 0

@@ -1,0 +1,128 @@
+"""What a run writes: reports that are never half there, a journal, logs that cannot fill the disk."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+
+from smoketest.errors import ConfigError, Place
+
+__all__ = ["CappedLog", "Journal", "prepare_folder", "write_atomically"]
+
+LOG_HEAD = 8 * 2**20
+LOG_TAIL = 64 * 2**10
+JOURNAL_CAP = 64 * 2**20
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make `folder` and its ``log`` and see that files can be made there.
+
+    Raises:
+        ConfigError: where not; found before anything runs.
+    """
+    try:
+        (folder / "log").mkdir(parents=True, exist_ok=True)
+        for place in (folder, folder / "log"):
+            with tempfile.TemporaryFile(dir=place):
+                pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"the output folder cannot be written: {reason}",
+            place=Place(str(folder)),
+            hint="name another with --output DIR",
+        ) from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Put `text` into `path` so that a reader sees the old file or the whole new one.
+
+    Raises:
+        OSError: where it cannot be written; `path` is then as it was.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """The process's umask; there is no reading it without setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+class Journal:
+    """The events of a run as they came: one JSON object a line, each with its part and the seconds since the start."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8")
+        self._started = time.monotonic()
+        self._written = 0
+
+    def add(self, part: str, line: bytes) -> None:
+        """Write one line of a worker's pipe; nothing more once the file has its full size."""
+        if self._written > JOURNAL_CAP:
+            return
+        text = line.decode("utf-8", "replace").strip()
+        entry = f'{{"part": "{part}", "at": {time.monotonic() - self._started:.3f}, "event": {text}}}\n'
+        self._file.write(entry)
+        self._file.flush()
+        self._written += len(entry)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class CappedLog:
+    """What a worker printed: the beginning up to `LOG_HEAD` bytes and the last `LOG_TAIL`, whatever came between."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+        self._head = 0
+        self._dropped = 0
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+
+    def write(self, data: bytes) -> None:
+        """Take what the worker printed."""
+        kept = data[: max(0, LOG_HEAD - self._head)]
+        if kept:
+            self._file.write(kept)
+            self._file.flush()
+            self._head += len(kept)
+        self._dropped += len(data) - len(kept)
+        self._tail.append(data)
+        self._tail_size += len(data)
+        while self._tail_size - len(self._tail[0]) >= LOG_TAIL:
+            self._tail_size -= len(self._tail.popleft())
+
+    def last_lines(self, lines: int = 20, width: int = 300) -> str:
+        """The last lines that are not empty, each cut to `width` characters, control characters taken out."""
+        text = b"".join(self._tail)[-LOG_TAIL:].decode("utf-8", "replace")
+        clean = (
+            "".join(c if c.isprintable() or c == "\t" else " " for c in line).rstrip() for line in text.splitlines()
+        )
+        return "\n".join(line[:width] for line in [line for line in clean if line][-lines:])
+
+    def close(self) -> None:
+        """Write the end of what did not fit, and close the file."""
+        if self._dropped:
+            tail = b"".join(self._tail)[-min(LOG_TAIL, self._dropped) :]
+            left_out = self._dropped - len(tail)
+            self._file.write(f"\n[smoketest: {left_out:,} bytes left out here]\n".encode() if left_out else b"")
+            self._file.write(tail)
+        self._file.close()

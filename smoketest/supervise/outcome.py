@@ -1,0 +1,143 @@
+"""How a part of a check can end, and what was seen of it on the way."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+from smoketest.findings import Finding, NotChecked
+from smoketest.findings.report import PartStatus, Step
+from smoketest.supervise import protocol
+
+__all__ = [
+    "Crashed",
+    "Failed",
+    "Interrupted",
+    "Outcome",
+    "Ran",
+    "Record",
+    "Seen",
+    "Skipped",
+    "TimedOut",
+    "describe_death",
+]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The worker sent its result."""
+
+    result: protocol.Result
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """The part was never started."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The worker died without a result.
+
+    Attributes:
+        reason: what it died of and where, one sentence.
+        tail: the last lines it printed.
+    """
+
+    reason: str
+    tail: str = ""
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """The worker was stopped: its time was up, or it gave no sign of life."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The part ended with an error that has a message of its own."""
+
+    error: protocol.Failed
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A person, or the system, asked for the run to end."""
+
+    reason: str
+
+
+Outcome = Ran | Skipped | Crashed | TimedOut | Failed | Interrupted
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a worker sent up to its end, whatever that was."""
+
+    facts: protocol.Facts | None = None
+    steps: tuple[Step, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[NotChecked, ...] = ()
+
+
+@dataclass(frozen=True)
+class Record:
+    """A part of a check, over."""
+
+    outcome: Outcome
+    seen: Seen = field(default_factory=Seen)
+
+    @property
+    def status(self) -> PartStatus:
+        """As in the report."""
+        match self.outcome:
+            case Ran(result):
+                part = result.eager or result.compile
+                return part.status if part else "ran"
+            case Skipped():
+                return "skipped"
+            case Crashed():
+                return "crashed"
+            case TimedOut():
+                return "timed_out"
+            case Failed() | Interrupted():
+                return "failed"
+
+    @property
+    def reason(self) -> str | None:
+        """Why the part did not run to its end; None where it did."""
+        match self.outcome:
+            case Ran(result):
+                part = result.eager or result.compile
+                return part.reason if part else None
+            case Skipped(reason) | TimedOut(_, reason) | Interrupted(reason):
+                return reason
+            case Crashed(reason, tail):
+                return f"{reason}\n{tail}" if tail else reason
+            case Failed(error):
+                return "\n".join(
+                    text for text in (error.message, error.traceback.rstrip(), error.debug.rstrip()) if text
+                )
+
+
+def describe_death(code: int, part: str, crumb: protocol.Breadcrumb) -> str:
+    """What a worker died of and where: ``the eager worker crashed with SIGSEGV in step 2, backward``.
+
+    Args:
+        code: as of `subprocess.Popen.returncode`: an exit code, or minus a signal's number.
+        part: which worker.
+        crumb: where it was.
+    """
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        text = f"the {part} worker crashed with {name} {crumb.sentence()}"
+        return text + (" (the system does this when memory runs out)" if name == "SIGKILL" else "")
+    return f"the {part} worker exited with code {code} {crumb.sentence()}"

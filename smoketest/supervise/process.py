@@ -1,0 +1,140 @@
+"""One worker process: its start, its pipes, its end and the end of all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+__all__ = ["MAX_LINE", "LineTooLong", "WorkerProcess"]
+
+MAX_LINE = 64 * 2**20
+"""Bytes of one event; far above what a report can hold."""
+_CHUNK = 2**18
+
+
+class LineTooLong(Exception):
+    """An event does not end."""
+
+
+class WorkerProcess:
+    """A worker in a session of its own, so that everything it starts can be ended with it.
+
+    The pipes are read without blocking: a worker that prints without end is never waited for, nor does it wait.
+
+    Args:
+        command: what to run.
+        write_request: called with the number of the event pipe's writing end, before the start.
+    """
+
+    def __init__(self, command: Sequence[str], write_request: Callable[[int], None]) -> None:
+        self.events, writing = os.pipe()
+        self.output, output_writing = os.pipe()
+        try:
+            for end in (self.events, self.output):
+                os.set_blocking(end, False)
+            write_request(writing)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output_writing,
+                stderr=output_writing,
+                pass_fds=(writing,),
+                start_new_session=True,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(writing)
+            os.close(output_writing)
+        self.started = time.monotonic()
+        self._partial = bytearray()
+        self._kill_at: float | None = None
+        self._give_up_at: float | None = None
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id, and that of its group."""
+        return self._process.pid
+
+    def read_lines(self) -> Iterator[bytes]:
+        """Whole lines that arrived on the event pipe. Raises `LineTooLong`."""
+        while chunk := _read(self.events):
+            self._partial += chunk
+            *lines, rest = self._partial.split(b"\n")
+            self._partial = bytearray(rest)
+            if len(self._partial) > MAX_LINE:
+                raise LineTooLong
+            yield from (bytes(line) for line in lines if line.strip())
+
+    def read_output(self) -> bytes:
+        """Some of what it printed; empty where nothing is waiting."""
+        return _read(self.output)
+
+    def ask_to_end(self, grace: float) -> None:
+        """Send SIGTERM to the whole group; `has_ended` sends SIGKILL once `grace` seconds are over."""
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + grace
+            self._signal_group(signal.SIGTERM)
+
+    def has_ended(self) -> bool:
+        """Whether the worker is dead (or cannot be killed); the rest of its group is then killed too."""
+        if not self._dead():
+            now = time.monotonic()
+            if self._kill_at is not None and self._give_up_at is None and now >= self._kill_at:
+                self._signal_group(signal.SIGKILL)
+                self._give_up_at = now + 10
+            return self._give_up_at is not None and now >= self._give_up_at
+        return True
+
+    def close(self) -> int | None:
+        """Kill what is left of the group, reap the worker and close the pipes.
+
+        Returns:
+            The exit code, or minus a signal's number; None where it could not be killed within 10 s.
+        """
+        self._signal_group(signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=10)
+        self._close_pipes()
+        return self._process.returncode
+
+    def _dead(self) -> bool:
+        """Whether the worker is dead, without reaping it: its process group's number stays taken until it is."""
+        if self._process.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self._process.poll() is not None
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # somebody else reaped it
+            return True
+
+    def _signal_group(self, number: int) -> None:
+        if self._process.returncode is None or number == signal.SIGKILL:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def _close_pipes(self) -> None:
+        for end in (self.events, self.output):
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+
+def worker_command(module: str, request: Path) -> list[str]:
+    """The command line of a worker."""
+    return [sys.executable, "-m", module, str(request)]
+
+
+def _read(end: int) -> bytes:
+    try:
+        return os.read(end, _CHUNK)
+    except BlockingIOError:
+        return b""

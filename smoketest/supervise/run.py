@@ -1,0 +1,387 @@
+"""One check from its workers to its report: starts them, reads them, ends them, survives them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import getpass
+import importlib.metadata
+import json
+import os
+import platform
+import selectors
+import socket
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from smoketest.config import Check
+from smoketest.errors import InternalError
+from smoketest.findings import Report
+from smoketest.findings.report import Environment
+from smoketest.findings.sites import project_root
+from smoketest.supervise import protocol
+from smoketest.supervise.assemble import Circumstances, assemble
+from smoketest.supervise.files import CappedLog, Journal, prepare_folder, write_atomically
+from smoketest.supervise.outcome import (
+    Crashed,
+    Failed,
+    Interrupted,
+    Outcome,
+    Ran,
+    Record,
+    Seen,
+    Skipped,
+    TimedOut,
+    describe_death,
+)
+from smoketest.supervise.process import LineTooLong, WorkerProcess, worker_command
+from smoketest.supervise.progress import NoProgress, Progress
+from smoketest.supervise.signals import Interrupts
+
+__all__ = ["Limits", "Options", "run_check"]
+
+_TICK = 0.1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds the supervisor waits; a check's own timeouts are in the check.
+
+    Attributes:
+        silence: without a heartbeat, before a worker counts as frozen.
+        grace: between asking a worker to end and killing it.
+    """
+
+    silence: float = 60
+    grace: float = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a check.
+
+    Attributes:
+        output: folder that gets ``<name>/report.json`` and the rest.
+        root: folder that file names in the report are relative to; the project around the current folder if None.
+        compile: whether to run the compile probe at all.
+        stop_at_error: raise where the device raises, instead of going on.
+        debug: frames of this package in failures too.
+        command: what to type to run it again, for the report.
+        worker: module that is the worker.
+        limits: how long to wait.
+    """
+
+    output: Path
+    root: Path | None = None
+    compile: bool = True
+    stop_at_error: bool = False
+    debug: bool = False
+    command: str | None = None
+    worker: str = "smoketest.worker"
+    limits: Limits = field(default_factory=Limits)
+
+
+def run_check(
+    check: Check, options: Options, progress: Progress | None = None, interrupts: Interrupts | None = None
+) -> Report:
+    """Run a check and leave its report in ``<output>/<name>/``.
+
+    Args:
+        check: the check.
+        options: how to run it.
+        progress: told what happens; nothing is shown if None.
+        interrupts: where the caller already looks for Ctrl-C.
+
+    Returns:
+        The report, judged and free of personal names, as it was written.
+
+    Raises:
+        ConfigError: the output folder cannot be written.
+        InternalError: the report cannot be written.
+        KeyboardInterrupt: a second Ctrl-C; the workers are dead, and no report was written.
+    """
+    progress = progress or NoProgress()
+    folder = options.output / check.name
+    prepare_folder(folder)
+    steps = check.training.warmup + check.training.steps + 1
+    progress.check_started(check.name, str(folder / "log"), steps)
+    try:
+        with interrupts or Interrupts() as watched, tempfile.TemporaryDirectory(prefix="smoketest-") as scratch:
+            eager, compiled = _Run(check, options, progress, watched, folder / "log", Path(scratch)).parts()
+        report = _scrubbed(assemble(check, eager, compiled, _circumstances(options)))
+        _write(report, folder)
+    finally:
+        progress.check_ended()
+    return report
+
+
+class _Part:
+    """A worker that runs, and what it has sent."""
+
+    def __init__(self, name: str, process: WorkerProcess, log: CappedLog, crumb: Path, timeout: float) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+        self.crumb = crumb
+        self.timeout = timeout
+        self.seen = Seen()
+        self.timed_part_over = False
+        self.last_sign = process.started
+        self.result: protocol.Result | None = None
+        self.failed: protocol.Failed | None = None
+        self.stopped: Outcome | None = None  # why we ended it
+
+    def where(self) -> str:
+        """Where the worker was, after its breadcrumb."""
+        return self.breadcrumb().sentence()
+
+    def breadcrumb(self) -> protocol.Breadcrumb:
+        """What the worker last said it was doing."""
+        try:
+            return protocol.Breadcrumb.unpack(self.crumb.read_bytes())
+        except OSError:
+            return protocol.Breadcrumb()
+
+    def take(self, message: protocol.Message) -> None:
+        """Keep what a message says."""
+        match message:
+            case protocol.Facts():
+                self.seen = replace(self.seen, facts=message)
+            case protocol.StepDone(step=step):
+                self.seen = replace(self.seen, steps=(*self.seen.steps, step))
+            case protocol.FindingsSoFar(findings=findings):
+                self.seen = replace(self.seen, findings=findings)
+            case protocol.Note(not_checked=note):
+                self.seen = replace(self.seen, notes=(*self.seen.notes, note))
+            case protocol.TimedPartOver():
+                self.timed_part_over = True
+            case protocol.Failed():
+                self.failed = message
+            case protocol.Result():
+                self.result = message
+
+    def end(self, code: int | None) -> Record:
+        """How the part ended, once its process did."""
+        return Record(self._outcome(code), self.seen)
+
+    def _outcome(self, code: int | None) -> Outcome:
+        if self.stopped is not None:
+            return self.stopped
+        if self.failed is not None:
+            return Failed(self.failed)
+        if self.result is not None:
+            return Ran(self.result)
+        if code is None:
+            return Crashed(f"the {self.name} worker could not be killed {self.where()}")
+        return Crashed(describe_death(code, self.name, self.breadcrumb()), self.log.last_lines())
+
+
+class _Run:
+    """The workers of one check, side by side."""
+
+    def __init__(
+        self, check: Check, options: Options, progress: Progress, interrupts: Interrupts, logs: Path, scratch: Path
+    ) -> None:
+        self.check = check
+        self.options = options
+        self.progress = progress
+        self.interrupts = interrupts
+        self.logs = logs
+        self.scratch = scratch
+        self.running: dict[str, _Part] = {}
+        self.over: dict[str, Record] = {}
+        self.timed_part_over = False
+        self.device: str | None = None
+
+    def parts(self) -> tuple[Record, Record]:
+        """Run both parts to their ends, whatever these are."""
+        self.journal = Journal(self.logs / "events.jsonl")
+        self.selector = selectors.DefaultSelector()
+        try:
+            self._start("eager", self.check.training.timeout)
+            while len(self.over) < 2:
+                self._wait()
+                for part in list(self.running.values()):
+                    self._read(part)
+                    self._enforce(part)
+                    if part.process.has_ended():
+                        self._finish(part)
+                self._maybe_compile()
+        finally:
+            for part in list(self.running.values()):  # a second Ctrl-C, or a fault of ours
+                part.process.close()
+                part.log.close()
+            self.selector.close()
+            self.journal.close()
+        return self.over["eager"], self.over["compile"]
+
+    def _wait(self) -> None:
+        if self.running:
+            self.selector.select(_TICK)
+
+    def _start(self, name: protocol.Part, timeout: float) -> None:
+        crumb, request = self.scratch / f"{name}.breadcrumb", self.scratch / f"{name}.json"
+        crumb.write_bytes(b" " * protocol.BREADCRUMB_SIZE)
+
+        def write_request(events: int) -> None:
+            root = self.options.root or project_root(Path.cwd())
+            message = protocol.Request(
+                part=name, check=self.check.model_dump(mode="json"), device=self.check.device, root=root, events=events,
+                breadcrumb=crumb, stop_at_error=self.options.stop_at_error, debug=self.options.debug,
+            )  # fmt: skip
+            request.write_text(message.model_dump_json(), encoding="utf-8")
+
+        process = WorkerProcess(worker_command(self.options.worker, request), write_request)
+        part = _Part(name, process, CappedLog(self.logs / f"{name}.log"), crumb, timeout)
+        self.running[name] = part
+        for end in (process.events, process.output):
+            self.selector.register(end, selectors.EVENT_READ)
+        self.progress.part_started(name)
+
+    def _maybe_compile(self) -> None:
+        """Start the compile probe as soon as it disturbs no timed step, or say why it is not started."""
+        if "compile" in self.running or "compile" in self.over:
+            return
+        eager = self.over.get("eager")
+        if self.interrupts.name is not None:
+            self._end("compile", Record(Interrupted(f"interrupted by {self.interrupts.name} before it was started")))
+        elif (reason := self._no_compile(eager)) is not None:
+            self._end("compile", Record(Skipped(reason)))
+        elif eager is not None or (self.timed_part_over and self.device != "neuron"):
+            self._start("compile", self.check.compile.timeout)
+
+    def _no_compile(self, eager: Record | None) -> str | None:
+        if not self.options.compile:
+            return "switched off with --no-compile"
+        if not self.check.compile.enabled:
+            return "switched off in the check (compile.enabled)"
+        if eager is not None and eager.seen.facts is None and not isinstance(eager.outcome, Ran):
+            return "the eager part ended before the workload stood"
+        if eager is not None and isinstance(eager.outcome, Failed) and eager.outcome.error.exit_code in (2, 3, 4):
+            return "the eager part ended with an error of the workload or of the environment"
+        return None
+
+    def _read(self, part: _Part) -> None:
+        """Take what the worker sent and printed."""
+        part.log.write(part.process.read_output())
+        try:
+            for line in part.process.read_lines():
+                self._take_line(part, line)
+        except (ValidationError, LineTooLong, UnicodeError) as error:
+            self._stop(part, Failed(_malformed(part, error)))
+
+    def _take_line(self, part: _Part, line: bytes) -> None:
+        part.last_sign = time.monotonic()
+        try:
+            message = protocol.parse_event(line)
+        except ValidationError:
+            self.journal.add(part.name, json.dumps(line[:2000].decode("utf-8", "replace")).encode())
+            raise
+        if isinstance(message, protocol.Heartbeat):
+            return
+        self.journal.add(part.name, line)
+        part.take(message)
+        if part.name == "eager":
+            self.timed_part_over |= part.timed_part_over
+            self.device = part.seen.facts.device.kind if part.seen.facts else self.device
+        self.progress.event(part.name, message)
+
+    def _enforce(self, part: _Part) -> None:
+        """End a worker that must end."""
+        if part.stopped is not None or part.result is not None or part.failed is not None:
+            if self._lingers(part):
+                part.process.ask_to_end(self.options.limits.grace)
+            return
+        now = time.monotonic()
+        limits = self.options.limits
+        if self.interrupts.name is not None:
+            self._stop(part, Interrupted(f"interrupted by {self.interrupts.name} {part.where()}"))
+        elif now - part.process.started > part.timeout:
+            key = "training.timeout" if part.name == "eager" else "compile.timeout"
+            text = f"the {part.name} part took longer than {part.timeout:g} s ({key}) and was stopped {part.where()}"
+            self._stop(part, TimedOut(part.timeout, text))
+        elif now - part.last_sign > limits.silence:
+            text = (
+                f"the {part.name} worker gave no sign of life for {limits.silence:g} s and was stopped {part.where()}"
+            )
+            self._stop(part, TimedOut(limits.silence, text))
+
+    def _lingers(self, part: _Part) -> bool:
+        """Whether a worker that has said its last word is still there much later."""
+        return part.stopped is None and time.monotonic() - part.last_sign > self.options.limits.silence
+
+    def _stop(self, part: _Part, why: Outcome) -> None:
+        if part.stopped is None:
+            part.stopped = why
+            part.process.ask_to_end(self.options.limits.grace)
+
+    def _finish(self, part: _Part) -> None:
+        """A worker is dead: read what is left in its pipes and keep how it ended."""
+        for _ in range(1000):
+            self._read(part)
+            if not (rest := part.process.read_output()):
+                break
+            part.log.write(rest)
+        for end in (part.process.events, part.process.output):
+            self.selector.unregister(end)
+        code = part.process.close()
+        record = part.end(code)
+        part.log.close()
+        del self.running[part.name]
+        self._end(part.name, record)
+
+    def _end(self, name: str, record: Record) -> None:
+        self.over[name] = record
+        self.progress.part_ended(name, record.status, record.reason)
+
+
+def _malformed(part: _Part, error: Exception) -> protocol.Failed:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
+    else:
+        detail = "an event without end"
+    return protocol.Failed(
+        exit_code=5,
+        message=f"internal error: the {part.name} worker sent a malformed event ({detail})",
+        hint="look into log/events.jsonl beside the report",
+    )
+
+
+def _circumstances(options: Options) -> Circumstances:
+    environment = Environment(
+        python=platform.python_version(), torch=_version("torch"), torch_neuronx=_version("torch-neuronx"),
+        torch_mlir=_version("torch-mlir"), neuronx_cc=_version("neuronx-cc"), platform=platform.platform(),
+    )  # fmt: skip
+    return Circumstances(now=dt.datetime.now(dt.UTC), environment=environment, command=options.command)
+
+
+def _version(distribution: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return None
+
+
+def _scrubbed(report: Report) -> Report:
+    from smoketest.render.scrub import scrub_report
+
+    home = os.path.expanduser("~")  # noqa: PTH111  (Path.home raises where there is none)
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        user = ""
+    return scrub_report(report, home=home if home not in ("~", "/") else "", user=user, host=socket.gethostname())
+
+
+def _write(report: Report, folder: Path) -> None:
+    from smoketest.render import render
+
+    try:
+        write_atomically(folder / "report.json", render(report, "json"))
+        write_atomically(folder / "report.md", render(report, "markdown"))
+    except OSError as error:
+        raise InternalError(f"the report cannot be written to {folder}: {error.strerror}") from None

@@ -1,0 +1,182 @@
+"""A worker double: a real process that speaks the protocol and then does what its name asks.
+
+Started as ``python -m tests.supervise.double REQUEST.json``, as the worker is. What to do is read from
+``model.kwargs.act`` (eager) and ``model.kwargs.act_compile`` of the check; the rest of its behaviour is in `Worker`.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from smoketest.findings import Observation, Site, merge
+from smoketest.findings.report import (
+    CompilePart,
+    DeviceInfo,
+    EagerPart,
+    Environment,
+    NotChecked,
+    OperatorRow,
+    Step,
+    WorkloadInfo,
+)
+from smoketest.supervise import protocol
+
+
+class Worker:
+    def __init__(self, request: protocol.Request) -> None:
+        self.request = request
+        self.kwargs: dict[str, Any] = request.check["model"]["kwargs"]
+        self.file = os.fdopen(request.events, "w")
+        self.lock = threading.Lock()
+        with request.breadcrumb.open("r+b") as file:
+            self.crumb = mmap.mmap(file.fileno(), protocol.BREADCRUMB_SIZE)
+        self.frozen = False
+        threading.Thread(target=self.beat, daemon=True).start()
+
+    def send(self, message: protocol.Message) -> None:
+        self.raw(message.model_dump_json(by_alias=True))
+
+    def raw(self, line: str) -> None:
+        with self.lock:
+            try:
+                self.file.write(line + "\n")
+                self.file.flush()
+            except BrokenPipeError:
+                os._exit(1)
+
+    def beat(self) -> None:
+        while not self.frozen:
+            self.send(protocol.Heartbeat())
+            time.sleep(0.1)
+
+    def leave_crumb(self, **where: Any) -> None:
+        self.crumb[:] = protocol.Breadcrumb(**where).pack()
+
+    def run(self) -> None:
+        part = self.request.part
+        self.send(protocol.Hello(part=part, pid=os.getpid()))
+        act = self.kwargs.get("act" if part == "eager" else "act_compile", "nothing")
+        if act == "die_in_setup":
+            self.leave_crumb(phase="setup")
+            os._exit(3)
+        self.send(protocol.PhaseStarted(name="setup"))
+        self.send(self.facts())
+        if part == "eager":
+            self.eager(act)
+        else:
+            self.compile(act)
+
+    def facts(self) -> protocol.Facts:
+        kind = self.kwargs.get("device", "emulated")
+        return protocol.Facts(
+            environment=Environment(python="3.11", torch="2.13.0"),
+            device=DeviceInfo(kind=kind, profile="double", profile_note="a double of a device"),
+            workload=WorkloadInfo(model="Double", parameters=12),
+        )
+
+    def eager(self, act: str) -> None:
+        steps = [self.step(1, "warmup"), self.step(2, "timed")]
+        self.send(protocol.StepDone(step=steps[0]))
+        self.leave_crumb(step=2, role="timed", phase="backward", op="aten::mm", module="stem.conv")
+        self.do(act)
+        self.send(protocol.StepDone(step=steps[1]))
+        self.send(protocol.TimedPartOver())
+        steps.append(self.step(3, "traced"))
+        self.send(protocol.StepDone(step=steps[2]))
+        seen = Observation(
+            rule="NST101", op="aten::atan2.out", grounds="cannot_lower", phase="forward",
+            site=Site(file="model.py", line=3, code="torch.atan2(x, y)"), module="stem", calls=2, exact=True,
+            message="aten::atan2.out ran on the CPU",
+        )  # fmt: skip
+        if self.kwargs.get("finding"):
+            self.send(protocol.FindingsSoFar(findings=merge([seen])))
+        self.send(protocol.Note(not_checked=NotChecked(what="memory", why="a double has none")))
+        self.do(self.kwargs.get("act_traced", "nothing"))
+        row = OperatorRow(op="aten::atan2", eager="cpu", compile="not_reached", calls_per_step=2)
+        part = EagerPart(status="ran", steps=tuple(steps), op_calls=10, distinct_ops=3)
+        self.send(protocol.Result(eager=part, operators=(row,)))
+
+    def compile(self, act: str) -> None:
+        self.send(protocol.PhaseStarted(name="lower"))
+        self.send(protocol.Progress(what="ops", done=4, total=4))
+        self.do(act)
+        rows = (
+            OperatorRow(op="aten::atan2", eager="not_reached", compile="fails"),
+            OperatorRow(op="aten::mm", eager="not_reached", compile="lowers"),
+        )
+        self.send(protocol.Result(compile=CompilePart(status="ran", ops_probed=4, ops_failed=0), operators=rows))
+
+    def step(self, index: int, role: Any) -> Step:
+        return Step(index=index, role=role, loss=1.5, forward_ms=1, backward_ms=2, optimizer_ms=0.5)
+
+    def do(self, act: str) -> None:
+        match act:
+            case "nothing":
+                pass
+            case "kill9":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "segv":
+                print("Fatal Python error: Segmentation fault", file=sys.stderr, flush=True)
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "exit3":
+                os._exit(3)
+            case "exit0":
+                os._exit(0)
+            case "hang":
+                self.grandchild()
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(600)
+            case "sleep":
+                self.grandchild()
+                time.sleep(600)
+            case "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "freeze":
+                self.frozen = True
+                time.sleep(600)
+            case "flood":
+                for _ in range(3000):
+                    print("x" * 10_000)
+                print("the last line", flush=True)
+            case "flood_and_die":
+                for _ in range(1000):
+                    print("y" * 10_000)
+                print("RuntimeError: the reason", file=sys.stderr, flush=True)
+                os._exit(9)
+            case "malformed":
+                self.raw('{"event": "step", "step": 5')
+                time.sleep(600)
+            case "unknown":
+                self.raw('{"event": "surprise"}')
+                time.sleep(600)
+            case "endless":
+                self.file.write("x" * 70_000_000)
+            case "orphan":
+                self.grandchild()
+                os._exit(7)
+            case "user_error":
+                self.send(protocol.Failed(exit_code=4, message="model.py:3: ValueError: no", traceback="  in f\n"))
+                sys.exit(0)
+            case "no_device":
+                self.send(protocol.Failed(exit_code=3, message="no neuron device", hint="run smoketest doctor"))
+                sys.exit(0)
+            case _:
+                raise AssertionError(act)
+
+    def grandchild(self) -> None:
+        """A child of ours that outlives us unless the whole group is killed; its number goes to a file."""
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        Path(self.kwargs["pids"]).write_text(json.dumps([os.getpid(), child.pid]))
+
+
+if __name__ == "__main__":
+    Worker(protocol.Request.model_validate_json(Path(sys.argv[1]).read_text())).run()
