@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smoketest.findings.identity import finding_id, functional_base, module_patterns
+from smoketest.findings.remedies import remedy_for
 from smoketest.findings.report import Finding, Grounds, Kind, ModuleCalls, Phase, Site
 from smoketest.findings.rules import RULES
 
 __all__ = ["Observation", "merge"]
 
 MAX_SHAPES = 8
+_ABOUT_AN_OP = ("NST101", "NST104", "NST201")
 _GROUNDS_FIRM_FIRST = ("measured", "reported", "cannot_lower", "no_kernel_known", None)
 
 
@@ -86,17 +88,16 @@ def _key(seen: Observation) -> _Key:
 
 
 def _join(group: list[Observation]) -> Finding:
-    first = max(group, key=lambda seen: (seen.calls or 0, seen.message))
-    rule = RULES[first.rule]
+    first = max(group, key=_weight)
     modules: Counter[str] = Counter()
     for seen in group:
         if seen.module is not None:
-            modules[seen.module] += seen.calls or 1
+            modules[seen.module] += 1 if seen.calls is None else seen.calls
     shapes = sorted({shape for seen in group for shape in seen.shapes})
     return Finding(
         id="",
         rule=first.rule,
-        class_=rule.class_,
+        class_=RULES[first.rule].class_,
         op=first.op,
         called_as=first.called_as,
         kind=first.kind,
@@ -106,13 +107,24 @@ def _join(group: list[Observation]) -> Finding:
         modules=tuple(ModuleCalls(pattern=p, calls=c) for p, c in module_patterns(modules)),
         shapes=tuple(shapes[:MAX_SHAPES]),
         calls_per_step=_sum(seen.calls for seen in group),
-        exact=_all(seen.exact for seen in group),
+        exact=_exact(group),
         bytes_per_step=_sum(seen.bytes for seen in group),
         witnesses=tuple(sorted({name for seen in group for name in seen.witnesses})),
         stage=first.stage,
         message=first.message,
-        remedy=first.remedy or rule.remedy,
+        remedy=first.remedy or _remedy(first),
     )
+
+
+def _weight(seen: Observation) -> tuple[int, str]:
+    """Most calls first; then any order, as long as it is the same whatever order the observations came in."""
+    return (seen.calls or 0, repr(replace(seen, shapes=tuple(sorted(seen.shapes)), witnesses=frozenset())))
+
+
+def _remedy(seen: Observation) -> str:
+    """The op's own remedy where its place in the code is the question, else the rule's."""
+    own = remedy_for(seen.op) if seen.op and seen.rule in _ABOUT_AN_OP else None
+    return own or RULES[seen.rule].remedy
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
@@ -120,6 +132,10 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _all(values: Iterable[bool | None]) -> bool | None:
-    known = [value for value in values if value is not None]
+def _exact(group: list[Observation]) -> bool | None:
+    """False where any count is a lower bound, or is missing beside others that are known."""
+    counted = [seen.calls is not None for seen in group]
+    if any(counted) and not all(counted):
+        return False
+    known = [seen.exact for seen in group if seen.exact is not None]
     return all(known) if known else None

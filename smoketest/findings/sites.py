@@ -13,6 +13,7 @@ from smoketest.findings.report import Site
 __all__ = ["SitePolicy", "project_root"]
 
 _PACKAGE = Path(__file__).parent.parent
+_PLUMBING = ("torch", "functorch", "torch_neuronx", "torch_mlir")
 _ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
@@ -21,6 +22,7 @@ def project_root(start: Path) -> Path:
 
     The nearest folder at or above `start` that looks like a project's top; `start` itself where none does.
     """
+    start = start.resolve()
     for folder in (start, *start.parents):
         if any((folder / mark).exists() for mark in _ROOT_MARKS):
             return folder
@@ -68,7 +70,7 @@ class SitePolicy:
             return 0
         inside = _inside_site_packages(path)
         if inside is not None:
-            if inside.parts[0] in ("torch", "torch_neuronx", "torch_mlir"):
+            if inside.parts[0] in _PLUMBING:
                 return 0
             return 2 if "models" in inside.parts[1:-1] else 1
         return 0 if str(path).startswith(self._standard) else 2

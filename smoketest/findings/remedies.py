@@ -1,0 +1,266 @@
+"""What to write instead of an op that has no kernel or does not lower, keyed by the functional op.
+
+A rewrite's first piece of code is run by the tests, on the CPU against the op it replaces and on the emulated device,
+where neither its forward nor its backward may fall back. Advice is what there is to say where no rewrite of a line or
+two is good. The rewrites use kernels of the pre-release list only ([PRE] operator registry of April 2026), and follow
+what people porting models to the device did ([USER] remedies used in the field).
+"""
+
+from __future__ import annotations
+
+from smoketest.findings.identity import functional_base
+
+__all__ = ["ADVICE", "REWRITES", "remedy_for"]
+
+REWRITES: dict[str, str] = {
+    # Angles and vectors
+    "atan2": "Use the angle's cosine and sine instead of the angle: `x * torch.rsqrt(x * x + y * y)` is"
+    " cos(atan2(y, x)), with y in front it is the sine; multiples of the angle follow by recurrence.",
+    "acos": "Keep the cosine c instead of the angle: `torch.sqrt(-c * c + 1)` is sin(acos(c)); multiples of the angle"
+    " follow by recurrence.",
+    "asin": "Keep the sine s instead of the angle: `torch.sqrt(-s * s + 1)` is cos(asin(s)).",
+    "atan": "Use the angle's sine and cosine: `t * torch.rsqrt(t * t + 1)` is sin(atan(t)), and the reciprocal root"
+    " alone is its cosine.",
+    "tan": "Write `torch.sin(x) / torch.cos(x)`.",
+    "sinh": "Write `(torch.exp(x) - torch.exp(-x)) / 2`.",
+    "cosh": "Write `(torch.exp(x) + torch.exp(-x)) / 2`.",
+    "asinh": "Write `torch.log(x + torch.sqrt(x * x + 1))` for x >= 0; the function is odd.",
+    "acosh": "Write `torch.log(x + torch.sqrt(x * x - 1))`.",
+    "atanh": "Write `torch.log((x + 1) / (-x + 1)) / 2`.",
+    "hypot": "Write `torch.sqrt(x * x + y * y)`.",
+    "linalg_cross": "Write it out: `torch.stack((a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0), -1)` with"
+    " a0, a1, a2 = a.unbind(-1), and b likewise.",
+    "_cdist_forward": "Write `torch.linalg.vector_norm(a[..., :, None, :] - b[..., None, :, :], dim=-1)`; it takes"
+    " memory for all differences.",
+    # Exponentials and logarithms
+    "exp2": "Write `torch.exp(x * 0.6931471805599453)`.",
+    "expm1": "Write `torch.tanh(x / 2) * (torch.exp(x) + 1)`, which keeps the digits near zero.",
+    "log1p": "Write `torch.log(x + 1)` where x is not tiny (below about 1e-3 it loses digits); log1p(exp(x)) is"
+    " F.softplus(x).",
+    "log2": "Write `torch.log(x) * 1.4426950408889634`.",
+    "log10": "Write `torch.log(x) * 0.4342944819032518`.",
+    "logaddexp": "Write `x + F.softplus(y - x)`.",
+    "_logcumsumexp": "Write `torch.log(torch.cumsum(torch.exp(x - m), -1)) + m` with m = x.amax(-1, keepdim=True);"
+    " leading terms about 80 below the maximum vanish.",
+    "logit": "Write `torch.log(p / (-p + 1))`.",
+    "xlogy": "Write `torch.where(x == 0, torch.zeros_like(x), x * torch.log(y))`.",
+    "erfc": "Write `-torch.erf(x) + 1`; beyond x = 3 it loses digits.",
+    "lgamma": "For x > 0 use Stirling's series at z = x + 5, good to about 1e-6:"
+    " `(z - 0.5) * torch.log(z) - z + 0.91893853 + 1 / (12 * z) - 1 / (360 * z**3)"
+    " - torch.log(x * (x + 1) * (x + 2) * (x + 3) * (x + 4))`.",
+    "digamma": "For x > 0 use its series at z = x + 5, good to about 1e-5: `torch.log(z) - 0.5 / z - 1 / (12 * z * z)"
+    " + 1 / (120 * z**4) - 1 / x - 1 / (x + 1) - 1 / (x + 2) - 1 / (x + 3) - 1 / (x + 4)`.",
+    "pow": "A number to the power of a tensor: write `torch.exp(x * math.log(base))`.",
+    # Rounding and comparing
+    "floor": "Write `-torch.ceil(-x)`.",
+    "round": "Write `-torch.ceil(-x - 0.5)`; halves go up instead of to the even neighbour.",
+    "frac": "Write `x - torch.trunc(x)`.",
+    "fmod": "Write `x - y * torch.trunc(x / y)`.",
+    "rsub": "Write `-(x - y)`.",
+    "maximum": "Write `x.clamp(min=y)`; where both are equal the gradient goes to one side instead of half to each.",
+    "minimum": "Write `x.clamp(max=y)`; where both are equal the gradient goes to one side instead of half to each.",
+    "argmax": "Write `x.max(-1).indices`.",
+    "argmin": "Write `(-x).max(-1).indices`.",
+    "min": "Write `x.amin(-1)`, or for the places `(-x).max(-1).indices`.",
+    "median": "Write `torch.topk(x, n - (n - 1) // 2).values[..., -1]` with n = x.shape[-1].",
+    "sort": "Sort along the last dimension with topk: `-torch.topk(-x, x.shape[-1]).values` ascends, and .indices is"
+    " the order; integers must be cast to float. Where only the first k count, ask topk for k.",
+    "searchsorted": "With few boundaries count them: `(edges < x[..., None]).sum(-1)`.",
+    "bucketize": "With few boundaries count them: `(edges < x[..., None]).sum(-1)`.",
+    "isin": "With few values compare with each: `(x[..., None] == values).any(-1)`.",
+    "equal": "Write `(x == y).all()` and keep the result on the device.",
+    "count_nonzero": "Write `(x != 0).sum()`.",
+    # Reductions
+    "prod": "For x > 0 write `torch.exp(torch.log(x).sum(-1))`; over a few entries multiply x.unbind(-1).",
+    "cumprod": "For x > 0 write `torch.exp(torch.cumsum(torch.log(x), -1))`.",
+    "var": "Write `((x - x.mean(-1, keepdim=True)) ** 2).sum(-1) / (x.shape[-1] - 1)`; its root is the deviation.",
+    "trace": "Write `x.diagonal().sum()`.",
+    "nansum": "Write `torch.where(torch.isnan(x), torch.zeros_like(x), x).sum()`.",
+    # Indexing, scattering, shapes
+    "scatter_reduce": "A sum: `torch.zeros_like(out).index_add(0, index, src)`, or a selection matrix times src; a mean"
+    " is that divided by the counts, made in the same way from ones. For amax and amin there is no short rewrite:"
+    " give every row the same number of (padded) sources and take src[neighbours].amax(1).",
+    "index_fill": "Fill by a mask: `x.masked_fill((torch.arange(x.shape[0], device=x.device)[:, None] == index)"
+    ".any(1)[:, None], value)` for rows of a matrix; a mask that does not change is better made once.",
+    "repeat_interleave": "Make the index once on the CPU, index = torch.repeat_interleave(torch.arange(n), repeats),"
+    " and in the step take `x.index_select(0, index)`.",
+    "roll": "Write `torch.cat((x[..., -k:], x[..., :-k]), -1)`.",
+    "take": "Write `x.flatten().index_select(0, index.flatten()).view_as(index)`.",
+    "bincount": "With a known number of bins: `torch.zeros(n, device=ids.device).index_add(0, ids,"
+    " torch.ones(ids.shape, device=ids.device))`.",
+    "masked_select": "Keep the size and mask instead: `torch.where(mask, x, torch.zeros_like(x)).sum() / mask.sum()` is"
+    " the mean over the selected entries.",
+    "baddbmm": "Write `beta * x + alpha * (a @ b)`.",
+    "addbmm": "Write `beta * x + alpha * (a @ b).sum(0)`.",
+    "im2col": "Cut patches by a convolution with an identity kernel:"
+    " `F.conv2d(x, eye.view(-1, c, k, k), stride=s).flatten(2)` with eye = torch.eye(c * k * k) kept as a buffer.",
+    "reflection_pad1d": "Write `torch.cat((x[..., 1 : k + 1].flip(-1), x, x[..., -k - 1 : -1].flip(-1)), -1)`, once for"
+    " each dimension: the backward of the padding op has no kernel.",
+    # Activations
+    "_prelu_kernel": "Write `torch.relu(x) - w * torch.relu(-x)`.",
+    "leaky_relu": "Write `torch.relu(x) - slope * torch.relu(-x)`.",
+    "elu": "Write `torch.relu(x) + alpha * (torch.exp(-torch.relu(-x)) - 1)`.",
+    "hardtanh": "Write `x.clamp(low, high)`; ReLU6 is x.clamp(0, 6).",
+    "hardswish": "Write `x * (x + 3).clamp(0, 6) / 6`, or use SiLU.",
+    "hardsigmoid": "Write `(x / 6 + 0.5).clamp(0, 1)`.",
+    "mish": "Write `x * torch.tanh(F.softplus(x))`.",
+    "glu": "Write `a * torch.sigmoid(b)` with a, b = x.chunk(2, -1).",
+    "log_sigmoid_forward": "Write `-F.softplus(-x)`.",
+    "softshrink": "Write `torch.relu(x - cut) - torch.relu(-x - cut)`.",
+    "hardshrink": "Write `torch.where(x.abs() > cut, x, torch.zeros_like(x))`.",
+    # Losses
+    "mse_loss": "Write `((x - y) ** 2).mean()`.",
+    "smooth_l1_loss": "Write `torch.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta).mean()` with"
+    " d = (x - y).abs().",
+    "huber_loss": "Write `torch.where(d < delta, 0.5 * d * d, delta * (d - 0.5 * delta)).mean()` with"
+    " d = (x - y).abs().",
+    "binary_cross_entropy": "Drop the sigmoid and take the loss from the logits: `(F.softplus(x) - x * y).mean()`.",
+    "nll_loss2d_forward": "Flatten the pixels first: `F.cross_entropy(x.movedim(1, -1).flatten(0, -2), y.flatten())`.",
+    # Normalization, pooling, resampling
+    "native_batch_norm": "A newer release may have the kernel: check there first. Written out for images it is"
+    " `(x - m) * torch.rsqrt(((x - m) ** 2).mean((0, 2, 3), keepdim=True) + eps)` with m = x.mean((0, 2, 3),"
+    " keepdim=True), then weight and bias; keep the running statistics yourself.",
+    "native_group_norm": "Write `F.layer_norm(x.reshape(n, groups, -1), (x[0].numel() // groups,)).view(x.shape)`, then"
+    " weight and bias of each channel.",
+    "_weight_norm_interface": "Write `g * v / torch.linalg.vector_norm(v, dim=1, keepdim=True)` for a linear layer.",
+    "max_pool2d_with_indices": "Where windows do not overlap: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k))"
+    ".amax((3, 5))`; else stack the k * k strided slices and take amax(0). A newer release may have the kernel.",
+    "avg_pool2d": "Where windows do not overlap: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k)).mean((3, 5))`; else a"
+    " depthwise convolution with constant weights. A newer release may have the kernel.",
+    "_adaptive_avg_pool2d": "Where sizes divide, k = size / output: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k))"
+    ".mean((3, 5))`; to one pixel it is x.mean((2, 3), keepdim=True).",
+    "upsample_nearest2d": "By a whole factor s: `x[..., :, None, :, None].expand(-1, -1, -1, s, -1, s)"
+    ".reshape(n, c, h * s, w * s)`.",
+    "upsample_bilinear2d": "Resizing is linear: `rows @ x @ columns.mT`, with rows made once on the CPU as"
+    " F.interpolate(torch.eye(h)[None, :, :, None], (new_h, 1), mode=...)[0, :, :, 0].T, and columns likewise.",
+    "grid_sampler_2d": "Write the bilinear resample as four gathers of the flattened pixels, each times its weight:"
+    " `sum(weight[:, None] * pixels.gather(2, place[:, None].expand(-1, c, -1)) for place, weight in taps)` with"
+    " pixels = image.flatten(2) and the four corners as taps.",
+    # Embeddings, recurrent cells, complex numbers
+    "_embedding_bag": "With bags of one size: `F.embedding(ids, table).mean(1)`; pad ragged bags and weigh by a mask.",
+    "_thnn_fused_lstm_cell": "PyTorch has no CPU kernel for the fused cell, so it cannot fall back either. Write the"
+    " cell out: `(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))` is the next c and torch.sigmoid(o) *"
+    " torch.tanh(c) the next h, with i, f, g, o = (F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, -1).",
+    "_thnn_fused_gru_cell": "PyTorch has no CPU kernel for the fused cell, so it cannot fall back either. Write the"
+    " cell out: `n + z * (h - n)` is the next h, with n = torch.tanh(i_n + r * h_n), r = torch.sigmoid(i_r + h_r),"
+    " z = torch.sigmoid(i_z + h_z), and i_, h_ the chunks of the two linear maps.",
+    "polar": "Keep real and imaginary parts as two real tensors: `torch.stack((a * c - b * s, a * s + b * c), -1)` is"
+    " (a + bi)(c + si), a rotation by the angle of c and s.",
+    "_fft_r2c": "With a fixed length multiply by the constant matrices of the transform: `x @ cosines` is the real part"
+    " and -x @ sines the imaginary one. A long convolution by FFT is better written as a depthwise conv1d.",
+}
+
+ADVICE: dict[str, str] = {
+    "erfinv": "No short rewrite. The profile has an eager kernel; keep the op out of the compiled region, and draw"
+    " truncated normals on the CPU before the model is moved.",
+    "nonzero": "No rewrite of the same size: how many entries there are is only known on the host. Keep the full size"
+    " and multiply by the mask, or pad to a maximum.",
+    "_unique2": "No rewrite of a fixed size. Find the distinct values in the data loader and pass them padded to a"
+    " maximum, with the inverse index.",
+    "grid_sampler_3d": "No short rewrite: eight gathers of the flattened voxels, each times its weight.",
+    "_ctc_loss": "No short rewrite. Move the log-probabilities to the CPU once per step on purpose and accept it under"
+    " gate.allow.",
+    "normal": "Draw random numbers on the CPU, as part of the batch, and pass them in; initialize weights before the"
+    " model is moved. The device draws on the CPU anyway, so seeds keep their meaning.",
+    "multinomial": "Sample on the CPU from probabilities moved there once per step, or as part of the batch.",
+    "linspace": "Make it once on the CPU and keep it as a buffer.",
+    "linalg_cholesky_ex": "No rewrite: the device has no dense factorization or solver. Do it on the CPU on purpose,"
+    " once per step, and accept it under gate.allow; for 2 x 2 and 3 x 3 matrices write the formula out.",
+    "_fft_c2c": "No short rewrite: split real and imaginary parts and multiply by the cosine and sine matrices of the"
+    " fixed length. A long convolution by FFT is better written as a depthwise conv1d.",
+    "_amp_update_scale": "Train with autocast in bfloat16, which needs no GradScaler.",
+    "_fused_adam": "Use torch.optim.AdamW(fused=True), which has a kernel, or leave fused off.",
+    "_sparse_coo_tensor_with_dims_and_tensors": "The device has no sparse kernels: build nn.Embedding with sparse=False"
+    " and use a dense optimizer.",
+    "masked_scatter": "No short rewrite. Where each target's source is known beforehand, use torch.where with a"
+    " gathered source.",
+    "mode": "No rewrite. It is mostly part of a metric: compute that on the CPU, outside the step.",
+}
+
+_SAME: dict[str, tuple[str, ...]] = {
+    "var": ("std", "var_mean", "std_mean"),
+    "scatter_reduce": ("index_reduce",),
+    "min": ("_aminmax", "aminmax"),
+    "_cdist_forward": ("_cdist", "_pdist", "_pdist_forward", "_euclidean_dist"),
+    "im2col": ("col2im", "unfold"),
+    "reflection_pad1d": ("reflection_pad2d", "reflection_pad3d"),
+    "native_batch_norm": (
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit_functional",
+        "_batch_norm_with_update",
+        "_batch_norm_with_update_functional",
+        "batch_norm",
+    ),
+    "max_pool2d_with_indices": ("max_pool2d", "max_pool3d_with_indices", "adaptive_max_pool2d"),
+    "avg_pool2d": ("avg_pool3d",),
+    "_adaptive_avg_pool2d": ("_adaptive_avg_pool3d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    "upsample_nearest2d": ("upsample_nearest1d", "upsample_nearest3d", "_upsample_nearest_exact2d"),
+    "upsample_bilinear2d": (
+        "upsample_bicubic2d",
+        "upsample_linear1d",
+        "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa",
+    ),
+    "_embedding_bag": ("_embedding_bag_dense", "_embedding_bag_per_sample_weights", "embedding_bag"),
+    "_logcumsumexp": ("logcumsumexp",),
+    "log_sigmoid_forward": ("log_sigmoid",),
+    "nll_loss2d_forward": ("nll_loss2d",),
+    "_prelu_kernel": ("prelu",),
+    "_thnn_fused_lstm_cell": ("_thnn_fused_lstm_cell_backward_impl", "lstm", "lstm_cell"),
+    "_thnn_fused_gru_cell": ("gru", "gru_cell"),
+    "polar": ("complex", "view_as_complex", "view_as_real", "_conj_physical", "conj_physical", "angle"),
+    "_fft_r2c": ("_fft_c2r",),
+    "_unique2": ("_unique", "unique_dim", "unique_consecutive", "unique_dim_consecutive"),
+    "normal": (
+        "uniform",
+        "bernoulli",
+        "random",
+        "exponential",
+        "log_normal",
+        "cauchy",
+        "geometric",
+        "randperm",
+        "poisson",
+        "binomial",
+        "_standard_gamma",
+        "_sample_dirichlet",
+    ),
+    "linspace": ("logspace", "range", "tril_indices", "triu_indices"),
+    "linalg_cholesky_ex": (
+        "cholesky",
+        "cholesky_inverse",
+        "linalg_inv_ex",
+        "linalg_qr",
+        "_linalg_svd",
+        "_linalg_eigh",
+        "_linalg_det",
+        "_linalg_slogdet",
+        "_linalg_solve_ex",
+        "linalg_solve_triangular",
+        "linalg_lu_factor_ex",
+        "linalg_ldl_factor_ex",
+        "triangular_solve",
+        "linalg_lstsq",
+    ),
+    "_amp_update_scale": ("_amp_foreach_non_finite_check_and_unscale",),
+    "_fused_adam": ("_fused_sgd", "_fused_adagrad"),
+    "_sparse_coo_tensor_with_dims_and_tensors": ("_sparse_coo_tensor_unsafe", "_coalesce", "sparse_mask"),
+}
+
+_REMEDIES = REWRITES | ADVICE
+_REMEDIES |= {other: _REMEDIES[op] for op, others in _SAME.items() for other in others}
+
+
+def remedy_for(op: str) -> str | None:
+    """What to write instead of an op; None where the table has nothing better than the rule's own sentence.
+
+    Args:
+        op: an overload name in any of its forms; the backward of an op has the op's remedy.
+    """
+    namespace, _, name = functional_base(op).partition("::")
+    if namespace != "aten":
+        return None
+    for form in (name, name.removesuffix("_backward"), name.removesuffix("_backward") + "_forward"):
+        if form in _REMEDIES:
+            return _REMEDIES[form]
+    return None
