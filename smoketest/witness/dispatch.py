@@ -108,7 +108,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         origin = self._origins.of(op, needs_grad)
         phase = self._phase(origin)
-        if self._before is not None:
+        if self._before is not None and tensors:  # not for PyTorch's profiling marks
             self._before(op, origin.module)
         self.strays.update((name, phase) for name in self._taken())
         signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors[:_MAX_TENSORS])

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -68,7 +68,7 @@ def load_file(path: Path) -> ModuleType:
     return _load_file(path.resolve())
 
 
-@lru_cache(maxsize=None)
+@cache
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UserCodeError(f"there is no file {shown_path(path)}", hint="check the path in the check's YAML")

@@ -10,7 +10,7 @@ from traceback import FrameSummary, StackSummary, TracebackException
 from smoketest.errors import Place, UserCodeError
 from smoketest.findings import SitePolicy
 
-__all__ = ["blame_user", "shown_path", "summary_of", "users_place", "users_traceback"]
+__all__ = ["blame_user", "shown_path", "summary_of", "users_line", "users_place", "users_traceback"]
 
 _MESSAGE_LIMIT = 600
 _TRACEBACK_LIMIT = 8_000
@@ -55,11 +55,17 @@ def users_place(error: BaseException) -> Place | None:
     """The innermost line of the user's own that was running when `error` was raised; None where there is none."""
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return Place(shown_path(error.filename), error.lineno, error.offset)
+    line = users_line(error)
+    return Place(shown_path(line[0]), line[1]) if line is not None else None
+
+
+def users_line(error: BaseException) -> tuple[str, int] | None:
+    """File and line of the innermost frame of the user's own, else of a library, in the traceback of `error`."""
     frames = traceback.extract_tb(error.__traceback__)
     for rank in (_USERS, _LIBRARY):
         for frame in reversed(frames):
-            if _rank(frame.filename) == rank:
-                return Place(shown_path(frame.filename), frame.lineno)
+            if _rank(frame.filename) == rank and frame.lineno is not None:
+                return frame.filename, frame.lineno
     return None
 
 

@@ -23,7 +23,7 @@ from smoketest.workload.moving import move
 __all__ = ["PhaseMarker", "StepPhase", "TrainStep", "Workload", "loss_value", "no_marker"]
 
 StepPhase = Literal["setup", "forward", "backward", "optimizer", "step"]
-"""Phases of a step. ``setup`` makes and moves the batches; ``step`` is all of a custom train_step, which is not split."""
+"""Phases of a step. ``setup`` makes and moves the batches; ``step`` is a custom train_step, which is not split."""
 
 PhaseMarker = Callable[[StepPhase], AbstractContextManager[None]]
 """Entered around each phase of a step, so that the caller can take times and tell witnesses where they are."""
@@ -77,8 +77,6 @@ class Workload:
         if self.train_step is not None:
             with marker("step"):
                 return [_detached(self.train_step(self.model, batches[0], self.optimizer))]
-        with marker("optimizer"):
-            self._zero_grad()
         losses = []
         for batch in batches:
             with marker("forward"):
@@ -88,6 +86,7 @@ class Workload:
                 (loss if len(batches) == 1 else loss / len(batches)).backward()  # type: ignore[no-untyped-call]
         with marker("optimizer"):
             self._update()
+            self._zero_grad()
         return losses
 
     def forward_backward(self, model: Callable[..., Any], index: int) -> None:

@@ -1,0 +1,100 @@
+"""``python -m smoketest.worker REQUEST.json``: run one part of a check and tell the supervisor."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from smoketest.config.models import Check
+from smoketest.devices.base import Kind, neuron_available
+from smoketest.errors import SmoketestError, UserCodeError
+from smoketest.findings import SitePolicy
+from smoketest.supervise.protocol import Failed, Hello, Request
+from smoketest.worker.breadcrumb import BreadcrumbFile
+from smoketest.worker.channel import Channel
+from smoketest.worker.environment import read_environment
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the request in the file named by the only argument; the exit code is 0 however the part ends."""
+    request = Request.model_validate_json(Path(arguments[0]).read_bytes())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # end at once and without a traceback: the supervisor reports
+    faulthandler.enable()
+    channel = Channel(request.events)
+    channel.emit(Hello(part=request.part, pid=os.getpid()))
+    channel.start_heartbeat()
+    try:
+        _run(request, channel)
+    except SmoketestError as error:
+        channel.emit(_expected(error, request.debug))
+    except Exception as error:
+        channel.emit(_unexpected(error, request.debug))
+    return 0
+
+
+def _run(request: Request, channel: Channel) -> None:
+    environment = read_environment(os.environ)
+    kind = _settle(request.device)
+    if kind != "neuron":
+        # torch-neuronx, where it is installed, loads itself when torch is imported, and takes the only spare backend.
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    # From here on torch is imported.
+    from smoketest.devices.base import open_device
+    from smoketest.worker.job import Job
+
+    check = Check.model_validate(request.check)
+    job = Job(
+        check=check,
+        device=open_device(kind, check.profile, continue_past_errors=not request.stop_at_error),
+        policy=SitePolicy(request.root),
+        environment=environment,
+        emit=channel.emit,
+        breadcrumb=BreadcrumbFile(request.breadcrumb),
+    )
+    if request.part == "eager":
+        from smoketest.worker import eager
+
+        eager.run(job)
+    else:
+        from smoketest.worker import compile as compile_part
+
+        compile_part.run(job)
+
+
+def _settle(asked: str) -> Kind:
+    """``auto`` is the real device where torch-neuronx is usable, else the emulated one."""
+    if asked == "auto":
+        return "neuron" if neuron_available() else "emulated"
+    return asked  # type: ignore[return-value]
+
+
+def _expected(error: SmoketestError, debug: bool) -> Failed:
+    message = f"{error.place}: {error.message}" if error.place else error.message
+    return Failed(
+        exit_code=error.exit_code,
+        message=message,
+        hint=error.hint,
+        traceback=error.traceback if isinstance(error, UserCodeError) else "",
+        debug="".join(traceback.format_exception(error)) if debug else "",
+    )
+
+
+def _unexpected(error: Exception, debug: bool) -> Failed:
+    text = " ".join(str(error).split())[:600]
+    return Failed(
+        exit_code=5,
+        message=f"internal error: {type(error).__name__}: {text}",
+        hint=None if debug else "run again with --debug for the traceback, and report it",
+        debug="".join(traceback.format_exception(error)) if debug else "",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""The worker's end of the breadcrumb: a shared file that always holds what it is doing."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from pathlib import Path
+
+from smoketest.supervise.protocol import BREADCRUMB_SIZE
+
+__all__ = ["BreadcrumbFile"]
+
+_MAX_NAME = 200
+
+
+class BreadcrumbFile:
+    """Writes where the run is into shared memory, which outlives the process however it ends.
+
+    What is written is what `smoketest.supervise.protocol.Breadcrumb.unpack` reads; it is packed here without building
+    one, since it happens before every op.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("a+b") as file:
+            if file.seek(0, 2) < BREADCRUMB_SIZE:
+                file.truncate(BREADCRUMB_SIZE)
+            self._memory = mmap.mmap(file.fileno(), BREADCRUMB_SIZE)
+        self._prefix = "{"
+        self.last_op: str | None = None
+
+    def enter(self, step: int | None, role: str | None, phase: str | None) -> None:
+        """A phase began; no op is known of it yet."""
+        place = {"step": step, "role": role, "phase": phase}
+        self._prefix = json.dumps({key: value for key, value in place.items() if value is not None})[:-1]
+        self.last_op = None
+        self._write(self._prefix + "}")
+
+    def op(self, name: str, module: str | None) -> None:
+        """An op is about to run."""
+        self.last_op = name
+        comma = ", " if len(self._prefix) > 1 else ""
+        text = f'{self._prefix}{comma}"op": {json.dumps(name[:_MAX_NAME])}'
+        if module:
+            text += f', "module": {json.dumps(module[:_MAX_NAME])}'
+        self._write(text + "}")
+
+    def _write(self, text: str) -> None:
+        self._memory[:] = text.encode()[:BREADCRUMB_SIZE].ljust(BREADCRUMB_SIZE)

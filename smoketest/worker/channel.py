@@ -1,0 +1,48 @@
+"""The worker's end of the event pipe."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from smoketest.supervise.protocol import Heartbeat, Message
+
+__all__ = ["HEARTBEAT_SECONDS", "Channel"]
+
+HEARTBEAT_SECONDS = 1.0
+_PARENT_GONE = 5
+
+
+class Channel:
+    """Writes messages to the pipe, each a whole line, from any thread.
+
+    The pipe is closed to processes that the user's code starts. When its reader is gone, so is the supervisor: nobody
+    waits for the result and nobody would stop this process, so it ends itself.
+
+    Args:
+        descriptor: the writing end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        os.set_inheritable(descriptor, False)
+
+    def emit(self, message: Message) -> None:
+        """Send one message."""
+        line = message.model_dump_json(by_alias=True).encode() + b"\n"
+        with self._lock:
+            try:
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            except (BrokenPipeError, ConnectionError):
+                os._exit(_PARENT_GONE)
+
+    def start_heartbeat(self) -> None:
+        """Send a `Heartbeat` every second, whatever the main thread does."""
+        threading.Thread(target=self._beat, name="smoketest-heartbeat", daemon=True).start()
+
+    def _beat(self) -> None:
+        wait = threading.Event()
+        while not wait.wait(HEARTBEAT_SECONDS):
+            self.emit(Heartbeat())

@@ -1,0 +1,62 @@
+"""What was run, in words and sizes; and what an eager run does not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from smoketest.config.models import Check
+from smoketest.devices.base import Device
+from smoketest.findings.report import WorkloadInfo
+from smoketest.witness.dispatch import signature_text
+from smoketest.workload import Workload
+from smoketest.workload.batches import call_for
+from smoketest.workload.moving import tensors_in
+from smoketest.workload.optimizers import names_of
+
+__all__ = ["not_checked", "nothing", "workload"]
+
+
+def nothing() -> WorkloadInfo:
+    """Before the workload stands."""
+    return WorkloadInfo()
+
+
+def workload(made: Workload, check: Check) -> WorkloadInfo:
+    """Names and sizes of a workload, never a value."""
+    call = call_for(made.make_batch(0), made.batch_spec, made.model)
+    given: dict[str, Any] = {str(place): value for place, value in enumerate(call.args)} | call.kwargs
+    return WorkloadInfo(
+        model=type(made.model).__name__,
+        parameters=sum(parameter.numel() for parameter in made.model.parameters()),
+        batch={name: _shapes(value) for name, value in given.items()},
+        optimizer=names_of(made.optimizer),
+        training=check.training.model_dump(),
+    )
+
+
+def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
+    """(what, why) of all an eager run on this device says nothing about."""
+    yield "whether tracing changes the step", "the traced step is not compared with an untraced one in this version"
+    yield "host synchronisation and hidden host work", "not looked for in this version (NST102, NST103)"
+    if device.kind == "cpu":
+        yield "fallbacks", "on plain CPU every op runs on the CPU: nothing can fall back"
+    if device.kind == "emulated":
+        yield "neuronx-cc failures", "the emulated device compiles nothing"
+        yield "kernels that refuse shapes or dtypes", "the emulated device takes whatever the CPU takes"
+        yield "numerics of the hardware", "the emulated device computes on the CPU"
+        yield "memory", "the emulated device uses the host's memory"
+        yield "speed", "times of the emulated device are the CPU's"
+    if device.kind == "neuron" and device.fallback_names() is None:
+        yield (
+            "fallbacks the device does not warn about",
+            "this torch-neuronx has no op tracker: no fallback seen does not mean that there was none",
+        )
+    if not made.is_split:
+        yield "times of forward, backward and optimizer", "a custom train_step is not split"
+        yield "autocast, clip_grad_norm and accumulate of the check", "a custom train_step replaces the whole step"
+
+
+def _shapes(value: Any) -> str:
+    signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors_in(value))
+    return signature_text(signature) if signature else type(value).__name__

@@ -1,0 +1,225 @@
+"""The eager run: setup, warm-up steps, timed steps, one traced step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+from smoketest.devices.cpu import CpuDevice
+from smoketest.errors import SmoketestError
+from smoketest.findings import Observation, merge
+from smoketest.findings.report import DeviceInfo, EagerPart, Finding, Step
+from smoketest.supervise.protocol import (
+    Facts,
+    FindingsSoFar,
+    PhaseStarted,
+    Result,
+    StepDone,
+    TimedPartOver,
+)
+from smoketest.witness import failures, reconcile
+from smoketest.witness.context import Context
+from smoketest.witness.dispatch import DispatchWitness, FailedOp
+from smoketest.witness.sites import ModuleStack, Origins, StackWalker
+from smoketest.witness.tracker import Tracker
+from smoketest.witness.warnings import FallbackWarnings
+from smoketest.worker import describe
+from smoketest.worker.clock import StepClock
+from smoketest.worker.job import Job
+from smoketest.worker.lastop import LastOp
+from smoketest.workload import Workload, build
+from smoketest.workload.usercode import blame_user, summary_of, users_line
+from smoketest.workload.workload import StepPhase, loss_value
+
+__all__ = ["run"]
+
+Role = Literal["warmup", "timed", "traced"]
+
+
+def run(job: Job) -> None:
+    """Run the eager part of a check and send its result.
+
+    Raises:
+        UserCodeError: the user's code gives no workload, or fails on plain CPU as well.
+    """
+    context = Context()
+    with FallbackWarnings(context) as warned:
+        _EagerRun(job, context, warned).run()
+
+
+class _EagerRun:
+    def __init__(self, job: Job, context: Context, warned: FallbackWarnings) -> None:
+        self.job = job
+        self.context = context
+        self.warned = warned
+        self.tracker = Tracker(job.device)
+        self.evidence = reconcile.Evidence(warned=warned.seen)
+        self.steps: list[Step] = []
+        self.raised: list[Observation] = []
+        self.sent: tuple[Finding, ...] = ()
+        self.failed: FailedOp | None = None
+
+    def run(self) -> None:
+        workload: Workload | None = None
+        index: int | None = None
+        role: Role | None = None
+        try:
+            workload = self.set_up()
+            for index, role in _schedule(self.job):
+                self.one_step(workload, index, role)
+        except SmoketestError:
+            raise
+        except (Exception, SystemExit) as error:
+            self.give_up(error, workload, index, role)
+        else:
+            self.finish("ran")
+
+    def set_up(self) -> Workload:
+        job = self.job
+        device = DeviceInfo(
+            kind=job.device.kind,
+            profile=job.device.profile.name if job.device.profile else None,
+            profile_note=job.device.note(),
+        )
+        facts = Facts(environment=job.environment, device=device, workload=describe.nothing())
+        job.emit(facts)  # already now: a crash while the model is made is a report too
+        job.breadcrumb.enter(None, None, "setup")
+        job.emit(PhaseStarted(name="setup"))
+        with LastOp(job):
+            workload = build(job.check, job.device)
+        self.evidence.tracked.update((name, "setup") for name in self.tracker.take())
+        job.emit(facts.model_copy(update={"workload": describe.workload(workload, job.check)}))
+        for what, why in describe.not_checked(job.device, workload):
+            job.note(what, why)
+        return workload
+
+    def one_step(self, workload: Workload, index: int, role: Role) -> None:
+        self.warned.ensure()
+        told: set[StepPhase] = set()
+
+        def entering(phase: StepPhase) -> None:
+            self.job.breadcrumb.enter(index, role, phase)
+            if phase not in told:  # micro-batches repeat phases
+                self.job.emit(PhaseStarted(name=phase, step=index, role=role))
+            told.add(phase)
+
+        clock = StepClock(self.job.device, self.context, self.tracker, entering)
+        try:
+            with self.observer(workload, role):
+                losses = workload.step(index, clock.phase)
+        finally:
+            self.evidence.tracked |= clock.recorded
+        loss = loss_value(losses)
+        self.tracker.take()  # reading the loss is our own work
+        times = {f"{name}_ms": clock.milliseconds.get(name) for name in ("forward", "backward", "optimizer")}
+        step = Step(index=index, role=role, loss=loss, **(times if workload.is_split else {}))
+        self.steps.append(step)
+        self.job.emit(StepDone(step=step))
+        self.send_findings()
+        if role == "timed" and len(self.steps) == self.job.check.training.warmup + self.job.check.training.steps:
+            self.job.emit(TimedPartOver())
+
+    def observer(self, workload: Workload, role: Role) -> AbstractContextManager[object]:
+        if role == "timed":
+            return nullcontext()
+        return LastOp(self.job, workload.model) if role == "warmup" else self.tracing(workload)
+
+    def tracing(self, workload: Workload) -> AbstractContextManager[object]:
+        modules = ModuleStack(workload.model)
+        origins = Origins(StackWalker(self.job.policy), modules)
+        device = self.job.device.torch_device
+        witness = DispatchWitness(origins, self.context, device, self.tracker.take, self.job.breadcrumb.op)
+        return _Tracing(self, modules, witness)
+
+    def send_findings(self) -> None:
+        findings = self.findings()
+        if findings != self.sent:
+            self.job.emit(FindingsSoFar(findings=findings))
+            self.sent = findings
+
+    def findings(self) -> tuple[Finding, ...]:
+        device, policy = self.job.device, self.job.policy
+        past = device.continued_past()
+        seen = [] if device.kind == "cpu" else reconcile.observations(self.evidence, device.profile, policy, past)
+        return merge([*seen, *failures.continued(past, self.evidence.traced, policy), *self.raised])
+
+    def give_up(self, error: BaseException, workload: Workload | None, index: int | None, role: Role | None) -> None:
+        """The step raised. The user's mistake if plain CPU raises too, else a finding about the device."""
+        phase, last_op = self.context.phase, self.job.breadcrumb.last_op
+        self.check_on_cpu(error, index)
+        if self.failed is None and workload is not None and index is not None:
+            self.locate(workload, index)
+        text = summary_of(error)
+        seen = failures.raised(text, self.failed, last_op, users_line(error), phase, self.job.policy)
+        self.raised.append(seen)
+        self.send_findings()
+        where = f"step {index} ({role}), {phase or 'step'}" if index is not None else "setup"
+        self.finish("failed", f"{seen.op or 'the user code'} raised in {where}: {text}", seen.op)
+
+    def check_on_cpu(self, error: BaseException, index: int | None) -> None:
+        """Raise the user's error if the same step fails on plain CPU, too."""
+        if self.job.device.kind == "cpu":
+            raise blame_user(error, "the training step") from error
+        try:
+            build(self.job.check, CpuDevice()).step(index or 0)
+        except SmoketestError:
+            raise
+        except (Exception, SystemExit) as on_cpu:
+            raise blame_user(on_cpu, "the training step, on plain CPU,") from on_cpu
+
+    def locate(self, workload: Workload, index: int) -> None:
+        """Make the step again, traced, to learn which op raises: an untraced step does not tell its line."""
+        try:
+            with self.tracing(workload):
+                workload.step(index, StepClock(self.job.device, self.context, self.tracker, _say_nothing).phase)
+        except (Exception, SystemExit):
+            return  # as the first time
+
+    def finish(self, status: Literal["ran", "failed"], reason: str | None = None, failed_op: str | None = None) -> None:
+        traced = self.evidence.traced
+        past = tuple(self.job.device.continued_past())
+        broken = [*past, *([failed_op] if failed_op else [])]
+        self.job.emit(
+            Result(
+                eager=EagerPart(
+                    status=status,
+                    reason=reason,
+                    steps=tuple(self.steps),
+                    op_calls=sum(calls.count for calls in traced.values()) if traced else None,
+                    distinct_ops=len({key.op for key in traced}) if traced else None,
+                    continued_past=past,
+                ),
+                operators=reconcile.operator_rows(traced, self.job.device.torch_device, broken),
+            )
+        )
+
+
+class _Tracing:
+    """The traced step: module names and the dispatch mode, and afterwards what they saw."""
+
+    def __init__(self, run: _EagerRun, modules: ModuleStack, witness: DispatchWitness) -> None:
+        self.run, self.modules, self.witness = run, modules, witness
+
+    def __enter__(self) -> None:
+        self.modules.__enter__()
+        self.witness.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *exception: object) -> None:
+        self.witness.__exit__(*exception)  # type: ignore[no-untyped-call]
+        self.modules.__exit__(None, None, None)
+        self.run.evidence.tracked |= self.witness.strays
+        self.run.failed = self.witness.failed
+        if exception[0] is None:
+            self.run.evidence.traced = self.witness.calls
+
+
+def _schedule(job: Job) -> Iterator[tuple[int, Role]]:
+    """Index and role of every step."""
+    training = job.check.training
+    roles: list[Role] = [*["warmup"] * training.warmup, *["timed"] * training.steps, "traced"]  # type: ignore[list-item]
+    return enumerate(roles)
+
+
+def _say_nothing(phase: StepPhase) -> None:
+    del phase

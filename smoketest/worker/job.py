@@ -1,0 +1,40 @@
+"""What a part of a check is run with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from smoketest.config.models import Check
+from smoketest.devices.base import Device
+from smoketest.findings import SitePolicy
+from smoketest.findings.report import Environment, NotChecked
+from smoketest.supervise.protocol import Message, Note
+from smoketest.worker.breadcrumb import BreadcrumbFile
+
+__all__ = ["Job"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One part of a check, ready to run.
+
+    Attributes:
+        check: what to run.
+        device: opened.
+        policy: makes sites of lines.
+        environment: versions and settings.
+        emit: sends a message to the supervisor.
+        breadcrumb: where to write what is going on.
+    """
+
+    check: Check
+    device: Device
+    policy: SitePolicy
+    environment: Environment
+    emit: Callable[[Message], None]
+    breadcrumb: BreadcrumbFile
+
+    def note(self, what: str, why: str) -> None:
+        """Tell that something was not checked."""
+        self.emit(Note(not_checked=NotChecked(what=what, why=why)))

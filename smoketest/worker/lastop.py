@@ -1,0 +1,65 @@
+"""The last op and module, for the breadcrumb, in steps whose times do not count."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from smoketest.devices.emulated.adapter import EmulatedAdapter
+from smoketest.witness.sites import ModuleStack
+from smoketest.worker.breadcrumb import BreadcrumbFile
+from smoketest.worker.job import Job
+
+__all__ = ["LastOp"]
+
+
+class LastOp:
+    """Writes each op into the breadcrumb before it runs, while entered.
+
+    The emulated device tells its kernels one by one; elsewhere a dispatch mode sees what is called.
+
+    Args:
+        job: whose device and breadcrumb.
+        model: gives the module's name; None while there is none.
+    """
+
+    def __init__(self, job: Job, model: nn.Module | None = None) -> None:
+        self._job = job
+        self._modules = ModuleStack(model) if model is not None else None
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._modules is not None:
+            self._entered.enter_context(self._modules)
+        device, crumb = self._job.device, self._job.breadcrumb
+        if isinstance(device, EmulatedAdapter):
+            device.device.observe(lambda name, fell_back: crumb.op(name, self.module()))
+            self._entered.callback(device.device.observe, None)
+        else:
+            self._entered.enter_context(_Mode(self, crumb))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.close()
+
+    def module(self) -> str | None:
+        """The innermost module whose forward runs on this thread."""
+        return self._modules.innermost()[0] if self._modules is not None else None
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, owner: LastOp, crumb: BreadcrumbFile) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._owner = owner
+        self._crumb = crumb
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace != "profiler":  # PyTorch's profiling marks
+            self._crumb.op(func.name(), self._owner.module())
+        return func(*args, **(kwargs or {}))
