@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from remedy_cases import CASES, evaluate, snippet
 
 from smoketest.findings import Observation, merge
 from smoketest.findings.remedies import ADVICE, REWRITES, remedy_for
 from smoketest.findings.rules import RULES
-from remedy_cases import CASES, evaluate, snippet
 
 
 def test_every_rewrite_has_a_case_that_compares_it() -> None:
