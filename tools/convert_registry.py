@@ -48,8 +48,7 @@ def convert(registry: dict[str, Any]) -> dict[str, Any]:
         "view_whitelist": sorted(registry["view_whitelist"]),
         "decompositions": decompositions,
         "known_unsupported": [
-            {"op": e["op"], "why": e["why"], "source": e["source"]}
-            for e in registry["compile"]["known_unsupported"]
+            {"op": e["op"], "why": e["why"], "source": e["source"]} for e in registry["compile"]["known_unsupported"]
         ],
     }
 

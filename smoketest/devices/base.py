@@ -45,7 +45,7 @@ class Device(Protocol):
 
 
 def open_device(
-    kind: Kind, profile_path: Path | None = None, *, warn: bool = True, continue_past_errors: bool = False
+    kind: Kind, profile_path: Path | None = None, warn: bool = True, continue_past_errors: bool = False
 ) -> Device:
     """Make the device usable in this process.
 

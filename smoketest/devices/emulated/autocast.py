@@ -20,9 +20,7 @@ from smoketest.operators.functional import overload
 
 __all__ = ["install", "lists"]
 
-_MACRO = re.compile(
-    r"#define AT_FORALL_(LOWER_PRECISION_FP|FP32|FP32_SET_OPT_DTYPE|PROMOTE)\(_\)((?:.*\\\n)*.*\n)"
-)
+_MACRO = re.compile(r"#define AT_FORALL_(LOWER_PRECISION_FP|FP32|FP32_SET_OPT_DTYPE|PROMOTE)\(_\)((?:.*\\\n)*.*\n)")
 _ENTRY = re.compile(r"_\((\w+)(?:,\s*(\w+))?\)")
 _casts: dict[int, tuple[Tensor, Tensor]] = {}
 """One cast of a leaf weight per autocast region, by the weight's id: (weight, cast)."""

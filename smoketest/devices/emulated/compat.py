@@ -318,7 +318,7 @@ def run_through_aot(
 ) -> Callable[..., Any]:
     """Pass a Dynamo graph through AOT autograd, and run the forward and backward graphs it makes as they are."""
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     def run_as_captured(captured: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return cast("Callable[..., Any]", make_boxed_func(captured.forward))
@@ -326,7 +326,7 @@ def run_through_aot(
     backend = aot_autograd(
         fw_compiler=run_as_captured, decompositions=decompositions, keep_inference_input_mutations=True
     )
-    return cast("Callable[..., Any]", backend(graph, example_inputs))
+    return backend(graph, example_inputs)
 
 
 def when_dynamo_is_imported(then: Callable[[], None]) -> None:

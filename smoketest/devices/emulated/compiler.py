@@ -34,9 +34,7 @@ def compile_graph(
     """
     if mode not in (None, "default"):
         # The backend uses the root logger ([PRE] neuron_dynamo_backend/backend.py).
-        logging.warning(
-            f"Neuron backend does not support mode='{mode}', falling back to default mode."
-        )
+        logging.warning(f"Neuron backend does not support mode='{mode}', falling back to default mode.")
 
     return run_through_aot(graph, example_inputs, _decompositions())
 

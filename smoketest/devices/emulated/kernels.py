@@ -25,6 +25,8 @@ Cross = Callable[[Any], Any]
 
 _CPU = torch.device("cpu")
 _BITS = ("Conjugate", "Negative")
+_TAKES_NUMBERS = frozenset(f"aten::{base}{end}.Tensor" for base in ("add", "sub", "mul", "div") for end in ("", "_"))
+"""Overloads whose own argument parser takes a Python number for a tensor, with C++'s promotion of wrapped numbers."""
 
 
 def is_view(op: Overload) -> bool:
@@ -47,6 +49,8 @@ class _Plan:
         tensors: positions of single tensors.
         outs: names of the ``out=`` arguments.
         back: for each result, the argument it is (position or name), or None for a new tensor.
+        writes: whether the op writes any argument.
+        takes_numbers: whether a number may be passed where the schema says Tensor.
     """
 
     positional: list[tuple[int, Cross]] = field(default_factory=list)
@@ -55,6 +59,7 @@ class _Plan:
     outs: list[str] = field(default_factory=list)
     back: list[int | str | None] = field(default_factory=list)
     writes: bool = False
+    takes_numbers: bool = False
 
 
 def kernel_for(op: Overload, *, native: bool = True, call: Kernel | None = None) -> Kernel:
@@ -95,6 +100,7 @@ def _read(op: Overload, native: bool) -> _Plan:
         alias = result.alias_info
         plan.back.append(None if alias is None else written.get(frozenset(alias.before_set)))
     plan.writes = bool(written)
+    plan.takes_numbers = op.name() in _TAKES_NUMBERS
     return plan
 
 
@@ -118,12 +124,12 @@ def _only_tensors(call: Kernel, plan: _Plan) -> Kernel | None:
     if len(crosses) == 1:
         first = crosses[0]
         return lambda x, *rest, **kwargs: leave(call(first(x), *rest, **kwargs))
-    general = _functional(call, plan)
+    general, takes_numbers = _functional(call, plan), plan.takes_numbers
     if len(crosses) == 2:
         first, second = crosses
 
         def two(x: Any, y: Any = None, *rest: Any, **kwargs: Any) -> Any:
-            if isinstance(x, Tensor) and isinstance(y, Tensor):
+            if takes_numbers or (isinstance(x, Tensor) and isinstance(y, Tensor)):
                 return leave(call(first(x), second(y), *rest, **kwargs))
             return general(x, y, *rest, **kwargs)
 
@@ -155,10 +161,10 @@ def _only_in_place(call: Kernel, plan: _Plan) -> Kernel | None:
 
         return one
     first, second = crosses
-    general = _writing(call, plan)
+    general, takes_numbers = _writing(call, plan), plan.takes_numbers
 
     def two(x: Tensor, y: Any, *rest: Any, **kwargs: Any) -> Any:
-        if not isinstance(y, Tensor):
+        if not (takes_numbers or isinstance(y, Tensor)):
             return general(x, y, *rest, **kwargs)
         call(first(x), second(y), *rest, **kwargs)
         return x
@@ -222,6 +228,8 @@ def _unwrap_numbers(plan: _Plan, positional: list[Any]) -> None:
 
     A 0-dim tensor of the promoted dtype gives the result dtypes that C++'s wrapped number gives.
     """
+    if plan.takes_numbers:
+        return
     for index in plan.tensors:
         if index < len(positional) and positional[index] is not None and not isinstance(positional[index], Tensor):
             like = next(
