@@ -16,24 +16,11 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-__all__ = ["INHERITED", "OWN", "decomposition_table", "lowering_equivalents"]
+from smoketest.operators.profile import load_profile
+
+__all__ = ["OWN", "decomposition_table", "lowering_equivalents"]
 
 Decomposition = Callable[..., Any]
-
-INHERITED: tuple[str, ...] = (
-    "aten::logsumexp", "aten::squeeze.dims", "aten::binary_cross_entropy", "aten::native_batch_norm_backward",
-    "aten::nansum", "aten::addr", "aten::_unsafe_index.Tensor", "aten::_unsafe_index_put", "aten::split.Tensor",
-    "aten::split.sizes", "aten::split_with_sizes", "aten::unbind.int", "aten::replication_pad1d",
-    "aten::replication_pad2d", "aten::replication_pad3d", "aten::reflection_pad1d", "aten::reflection_pad2d",
-    "aten::reflection_pad3d", "aten::embedding", "aten::native_layer_norm_backward", "aten::nll_loss_backward",
-    "aten::clamp_min", "aten::clamp_max", "aten::_fused_rms_norm", "aten::_fused_rms_norm_backward",
-    "aten::fill.Scalar", "aten::fill.Tensor", "aten::index_add", "aten::native_dropout_backward",
-    "aten::gelu_backward", "aten::threshold_backward", "aten::_log_softmax_backward_data",
-    "aten::_softmax_backward_data", "aten::select_backward", "aten::slice_backward", "aten::softplus_backward",
-    "aten::index_select_backward", "aten::col2im", "aten::lerp.Scalar", "aten::lerp.Tensor", "aten::elu",
-    "aten::elu_backward", "aten::silu",
-)  # fmt: skip
-"""Functional overloads the backend takes from torch._decomp [PRE]."""
 
 OWN: dict[str, Decomposition] = {}
 """The backend's own decompositions, by overload name, as written here."""
@@ -45,16 +32,17 @@ def decomposition_table(names: Iterable[str] | None = None) -> dict[OpOverload, 
     """Decompositions that torch.compile on the backend applies.
 
     Args:
-        names: overload names, such as ``aten::split.Tensor``; the default is all this module knows of. A name that this
-            PyTorch does not have, or has no decomposition of, is left out.
+        names: overload names, such as ``aten::split.Tensor`` (`OperatorProfile.decompositions`); the default is the
+            packaged profile's. A name that this PyTorch does not have, or has no decomposition of, is left out.
     """
-    wanted = (*INHERITED, *OWN) if names is None else tuple(names)
+    wanted = load_profile(None).decompositions if names is None else names
+    decompositions: dict[Any, Decomposition] = dict(torch._decomp.decomposition_table)
     table: dict[OpOverload, Decomposition] = {}
     for name in wanted:
         op = _overload(name)
         if op is None:
             continue
-        function = OWN.get(name) or torch._decomp.decomposition_table.get(op)
+        function = OWN.get(name) or decompositions.get(op)
         if function is not None:
             table[op] = function
     return table
@@ -99,7 +87,8 @@ def _equivalent(*names: str) -> Callable[[Decomposition], Decomposition]:
 
 
 def _memory_order(x: Tensor) -> list[int]:
-    return sorted(range(x.dim()), key=lambda dim: (-x.stride(dim), x.size(dim) == 1))
+    strides, sizes = tuple(x.stride()), tuple(x.shape)
+    return sorted(range(x.dim()), key=lambda dim: (-strides[dim], int(sizes[dim]) == 1))
 
 
 def _flat_memory(x: Tensor) -> Tensor:
@@ -121,7 +110,7 @@ def _offsets(size: Iterable[int], stride: Iterable[int], start: int, device: tor
 @_own("aten::as_strided")
 def as_strided(x: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Tensor:
     """The view as a gather from memory order; `x` must be dense."""
-    start = (storage_offset or 0) - (x.storage_offset() if storage_offset is not None else 0)
+    start = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
     return _flat_memory(x).index_select(0, _offsets(size, stride, start, x.device)).reshape(size)
 
 
@@ -130,7 +119,7 @@ def as_strided_scatter(
     x: Tensor, src: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
 ) -> Tensor:
     """`x` with the elements of a strided view replaced by `src`; `x` must be dense."""
-    start = (storage_offset or 0) - (x.storage_offset() if storage_offset is not None else 0)
+    start = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
     order = _memory_order(x)
     flat = _flat_memory(x).scatter(0, _offsets(size, stride, start, x.device), src.reshape(-1))
     back = [order.index(dim) for dim in range(x.dim())]
@@ -210,9 +199,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 @_own("aten::index_put")
-def index_put(
-    x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False
-) -> Tensor:
+def index_put(x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     """One boolean mask and one value become a where; anything else stays as it is."""
     first = indices[0] if indices else None
     if len(indices) == 1 and first is not None and first.dtype == torch.bool and values.numel() == 1:
@@ -363,7 +350,7 @@ def grouped_mm(
     offs: Tensor | None = None,
     bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
-) -> Tensor:
+) -> Any:
     """A matmul per group of rows.
 
     Args:
@@ -403,17 +390,18 @@ def convolution_backward(
     output_padding: list[int],
     groups: int,
     output_mask: list[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> Any:
     """The gradients of a convolution by two further convolutions (one group, not transposed)."""
     if transposed or groups != 1:
         return NotImplemented
     grad_x = grad_weight = grad_bias = None
     spatial = range(2, x.dim())
     if output_mask[0]:
+        # What the stride did not reach at the far end of x.
         lost = [
-            x.size(d) - ((grad.size(d) - 1) * stride[d - 2] - 2 * padding[d - 2] + dilation[d - 2] * (weight.size(d) - 1) + 1)
-            for d in spatial
-        ]  # fmt: skip
+            x.size(d) + 2 * pad - 1 - step * (grad.size(d) - 1) - spread * (weight.size(d) - 1)
+            for d, step, pad, spread in zip(spatial, stride, padding, dilation, strict=True)
+        ]
         grad_x = torch.ops.aten.convolution(grad, weight, None, stride, padding, dilation, True, lost, groups)
     if output_mask[1]:
         # Batch and channels change places: [in, batch, …] convolved with [out, batch, …] gives [in, out, kernel…].
@@ -517,10 +505,77 @@ def nll_loss_forward(
     safe = torch.where(counted, target, torch.zeros_like(target))
     classes = 1 if x.dim() == 2 else 0
     picked = -x.gather(classes, safe.unsqueeze(classes)).squeeze(classes)
-    share = torch.ones_like(picked) if weight is None else weight.index_select(0, safe.reshape(-1)).reshape(picked.shape)
+    share = (
+        torch.ones_like(picked) if weight is None else weight.index_select(0, safe.reshape(-1)).reshape(picked.shape)
+    )
     share = torch.where(counted, share, torch.zeros_like(share))
     loss = picked * share
     if reduction == 0 and x.dim() == 2:
         return loss, torch.zeros((), dtype=x.dtype, device=x.device)
     total, count = loss.sum(), share.sum()
     return (total / count if reduction == 1 else total), count
+
+
+@_equivalent("aten::_native_batch_norm_legit_functional")
+def native_batch_norm_functional(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Batch norm and the new running statistics.
+
+    Args:
+        x: [batch, channels, *]; the other tensors are [channels].
+
+    Returns:
+        (output, mean, 1 / standard deviation, new running mean, new running variance).
+    """
+    others = [dim for dim in range(x.dim()) if dim != 1]
+    shape = [1, x.size(1)] + [1] * (x.dim() - 2)
+    wide = x.to(torch.float32) if x.dtype in (torch.bfloat16, torch.float16) else x
+    if training:
+        mean = wide.mean(others)
+        var = ((wide - mean.view(shape)) ** 2).mean(others)
+        count = x.numel() // x.size(1)
+        unbiased = var * (count / max(count - 1, 1))
+        new_mean = mean.to(running_mean.dtype) * momentum + running_mean * (1 - momentum)
+        new_var = unbiased.to(running_var.dtype) * momentum + running_var * (1 - momentum)
+        invstd = torch.rsqrt(var + eps)
+        saved = (mean, invstd)
+    else:
+        mean, invstd = running_mean.to(wide.dtype), torch.rsqrt(running_var.to(wide.dtype) + eps)
+        new_mean, new_var = running_mean.clone(), running_var.clone()
+        saved = (x.new_zeros((0,)), x.new_zeros((0,)))
+    output = (wide - mean.view(shape)) * invstd.view(shape)
+    output = output if weight is None else output * weight.view(shape)
+    output = output if bias is None else output + bias.view(shape)
+    return output.to(x.dtype), *saved, new_mean, new_var
+
+
+@_equivalent("aten::max_pool2d_with_indices_backward")
+def max_pool2d_with_indices_backward(
+    grad: Tensor,
+    x: Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Tensor:
+    """The gradient added at the places the maxima came from.
+
+    Args:
+        grad: [*, height, width] of the output.
+        x: [*, height, width] of the input.
+        indices: like `grad`, positions in a flattened input plane.
+    """
+    planes = x.shape[:-2]
+    flat = torch.zeros((*planes, x.size(-2) * x.size(-1)), dtype=grad.dtype, device=grad.device)
+    places, values = indices.reshape(*planes, -1), grad.reshape(*planes, -1)
+    return flat.scatter_add(-1, places, values).reshape(x.shape)

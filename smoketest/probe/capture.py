@@ -1,8 +1,8 @@
 """The graphs of a training step, as torch.compile with ``backend="neuron", dynamic=False`` would get them.
 
-Every forward and backward graph after AOTAutograd, with the backend's decompositions, and for every node the line of the
-model and the module it comes from; a node of a backward graph is given the forward line that caused it. The graphs are
-run as they are, op by op, on whatever device the tensors are on.
+Every forward and backward graph after AOTAutograd, with the backend's decompositions, and for every node the line of
+the model and the module it comes from; a node of a backward graph is given the forward line that caused it. The graphs
+are run as they are, op by op, on whatever device the tensors are on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from smoketest.operators.decompositions import decomposition_table
 from smoketest.probe import compat
 from smoketest.probe.from_fx import graph_spec
-from smoketest.probe.graphs import GraphSpec
+from smoketest.probe.graphs import GraphSpec, name_of
 
 __all__ = [
     "Capture",
@@ -41,10 +41,17 @@ RunStep = Callable[[Callable[..., Any], int], None]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a node comes from: frames of the forward line, innermost first, and the qualified name of the module."""
+    """Where a node comes from.
+
+    Attributes:
+        frames: of the forward line, innermost first.
+        module: qualified name of the module that was called.
+        called_as: the operator before decomposition (``aten::silu``); None where the node stands for no other.
+    """
 
     frames: Frames = ()
     module: str | None = None
+    called_as: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,12 +101,21 @@ class Recompile:
 
 @dataclass(frozen=True)
 class CaptureError:
-    """torch.compile itself raised in a step: where `fullgraph` forbids a break, or where AOTAutograd refuses."""
+    """A step raised under torch.compile: where `fullgraph` forbids a break, or where AOTAutograd refuses.
+
+    Attributes:
+        type: name of the exception's class.
+        message: its first sentence.
+        id: PyTorch's own id of the graph break, where it is one.
+        frames: innermost first.
+        eager_too: the same step raises the same exception without torch.compile, so that it is no matter of compiling.
+    """
 
     type: str
     message: str
     id: str | None
     frames: Frames
+    eager_too: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +155,7 @@ def capture(
         # The backend's fused attention is decomposed to plain matmuls; the math path is what it comes to.
         with sdpa_kernel(SDPBackend.MATH):
             for index in range(steps):
-                error = _run(run_step, compiled, index)
+                error = _run(run_step, compiled, model, index)
                 if error is not None:
                     break
         return Capture(tuple(recorder.graphs), *_around_the_graphs(), error)
@@ -172,7 +188,7 @@ class _Recorder:
 
     def _record(self, name: str, direction: Direction, graph: fx.GraphModule) -> None:
         origins = {
-            node.name: Origin(frames_of(node.meta.get("stack_trace")), self._module(node))
+            node.name: Origin(frames_of(node.meta.get("stack_trace")), self._module(node), _called_as(node))
             for node in graph.graph.nodes
             if node.op == "call_function"
         }
@@ -190,6 +206,11 @@ class _Recorder:
         return None
 
 
+def _called_as(node: fx.Node) -> str | None:
+    original = node.meta.get("original_aten")
+    return name_of(original) if isinstance(original, torch._ops.OpOverload) else None
+
+
 def _from_path(path: str) -> str:
     """``L['self'].h[0].attn`` -> ``h.0.attn``."""
     inner = re.sub(r"^L\['\w+'\]\.?", "", path)
@@ -205,15 +226,27 @@ def frames_of(stack_trace: str | None) -> Frames:
     return tuple((file, int(line)) for file, line in reversed(_FRAME.findall(stack_trace or "")))
 
 
-def _run(run_step: RunStep, compiled: Callable[..., Any], index: int) -> CaptureError | None:
-    """One step. An error of torch.compile's own is an answer; one of the user's code under it goes through."""
+def _run(run_step: RunStep, compiled: Callable[..., Any], model: nn.Module, index: int) -> CaptureError | None:
+    """One step; what it raises is an answer."""
     try:
         run_step(compiled, index)
-    except (torch._dynamo.exc.TorchDynamoException, RuntimeError) as raised:
+    except Exception as raised:  # Dynamo, AOTAutograd, a kernel of the device or the user's code: all are reported
         text = str(raised)
         frames = frames_of(text) or _traceback(raised)
-        return CaptureError(type(raised).__name__, _first_paragraph(text), break_id(text), frames)
+        eager_too = not isinstance(raised, torch._dynamo.exc.TorchDynamoException) and _raises(
+            type(raised), run_step, model, index
+        )
+        return CaptureError(type(raised).__name__, _first_paragraph(text), break_id(text), frames, eager_too)
     return None
+
+
+def _raises(kind: type[Exception], run_step: RunStep, model: nn.Module, index: int) -> bool:
+    """Whether the step raises the same without torch.compile."""
+    try:
+        run_step(model, index)
+    except Exception as raised:  # any other exception is another matter
+        return type(raised) is kind
+    return False
 
 
 def _traceback(raised: BaseException) -> Frames:
@@ -227,8 +260,7 @@ def _traceback(raised: BaseException) -> Frames:
 
 def _around_the_graphs() -> tuple[tuple[GraphBreak, ...], tuple[SkippedFrame, ...], tuple[Recompile, ...]]:
     breaks = tuple(
-        GraphBreak(_first_paragraph(seen.reason), break_id(seen.reason), seen.frames)
-        for seen in compat.break_records()
+        GraphBreak(_first_paragraph(seen.reason), break_id(seen.reason), seen.frames) for seen in compat.break_records()
     )
     skipped, recompiles = [], []
     for frame in compat.frame_records():

@@ -5,6 +5,7 @@ Checked against torch 2.13; ``tests/probe/test_compat.py`` fails when one of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import torch._functorch.config
 from torch._dynamo import trace_rules
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import CompileContext
 
 __all__ = [
@@ -25,8 +26,8 @@ __all__ = [
     "aot_backend",
     "break_records",
     "compile_id",
-    "fresh_dynamo",
     "frame_records",
+    "fresh_dynamo",
     "kept_out_of_dynamo",
 ]
 
@@ -123,15 +124,20 @@ def frame_records() -> tuple[FrameRecord, ...]:
             compile_id=str(seen.compile_id),
             name=str(seen.co_name),
             file=str(seen.co_filename),
-            line=int(seen.co_firstlineno),
-            error=None if seen.fail_type is None else f"{seen.fail_type}: {seen.fail_reason}",
+            line=seen.co_firstlineno or 0,
+            error=None if seen.fail_type is None else seen.fail_reason or seen.fail_type,
             error_place=_place(seen.fail_user_frame_filename, seen.fail_user_frame_lineno),
-            recompile_reason=seen.recompile_reason,
+            recompile_reason=_without_id(seen.recompile_reason),
             ops=seen.graph_op_count or 0,
         )
         for seen in dynamo_utils.get_compilation_metrics()
         if seen.co_filename is not None
     )
+
+
+def _without_id(reason: str | None) -> str | None:
+    """Dynamo puts the id of the compilation it compares with in front (``3/2: tensor 'x' …``)."""
+    return None if reason is None else re.sub(r"^\d+/\d+: ", "", reason)
 
 
 def _place(file: str | None, line: int | None) -> tuple[str, int] | None:

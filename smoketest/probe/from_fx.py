@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref, Symbolic, TensorSpec
+from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref, Symbolic, TensorSpec, name_of
 
 __all__ = ["graph_spec", "node_value", "value_spec"]
 
@@ -33,9 +33,9 @@ def _target(node: fx.Node) -> str | HigherOrder:
     if node.op == "get_attr":
         return "placeholder"
     if isinstance(target, torch._ops.OpOverload):
-        return target.name()
+        return name_of(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return HigherOrder(target.name())
+        return HigherOrder(str(target.name()))  # type: ignore[no-untyped-call]
     if target is operator.getitem:
         return "getitem"
     return f"unknown:{getattr(target, '__name__', target)}"

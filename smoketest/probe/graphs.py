@@ -22,6 +22,7 @@ __all__ = [
     "TensorSpec",
     "inline",
     "map_values",
+    "name_of",
     "one_op",
     "overload",
     "signature",
@@ -124,6 +125,12 @@ def overload(name: str) -> torch._ops.OpOverload:
     base, _, kind = rest.partition(".")
     found: torch._ops.OpOverload = getattr(getattr(getattr(torch.ops, namespace), base), kind or "default")
     return found
+
+
+def name_of(op: torch._ops.OpOverload) -> str:
+    """``aten::lgamma`` or ``aten::add.Tensor``."""
+    name: str = op.name()  # type: ignore[no-untyped-call]
+    return name
 
 
 def map_values(value: Any, change: Callable[[Any], Any]) -> Any:

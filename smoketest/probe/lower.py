@@ -84,12 +84,12 @@ class LoweringProcess:
     def lower(self, graph: GraphSpec, timeout: float) -> Lowered:
         """How far `graph` gets within `timeout` seconds. Never raises for what the graph does to the process."""
         self.hello()
-        process = self._process
-        assert process is not None and process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         unknown: tuple[str, ...] = ()
         deadline = time.monotonic() + timeout
         try:
-            write_message(process.stdin, graph)
+            write_message(self._process.stdin, graph)
             while True:
                 message = self._receive(deadline)
                 if isinstance(message, Answer):
@@ -97,7 +97,7 @@ class LoweringProcess:
                 assert isinstance(message, Imported)
                 unknown = message.unknown
         except TimeoutError:
-            self._stop()
+            self._stop(kill=True)
             return TimedOut(timeout, unknown)
         except (EOFError, OSError):
             return Crashed(self._stop(), unknown)
@@ -123,11 +123,13 @@ class LoweringProcess:
         self._hello = hello
 
     def _receive(self, deadline: float) -> object:
-        assert self._process is not None and self._process.stdout is not None
-        return read_message(_Reader(self._process.stdout.fileno(), deadline))  # type: ignore[arg-type]
+        assert self._process is not None
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        return read_message(lambda size: _read(descriptor, size, deadline))
 
-    def _stop(self) -> str:
-        """End the process if it still runs; how it ended."""
+    def _stop(self, kill: bool = False) -> str:
+        """End the process if it still runs, asking first unless told to kill; how it ended."""
         process, self._process = self._process, None
         if process is None:
             return "not running"
@@ -135,7 +137,7 @@ class LoweringProcess:
             process.stdin.close()
         try:
             # After an end of file the process is on its way out: its own status says why.
-            status = process.wait(timeout=2 if process.poll() is None else 0)
+            status = process.wait(timeout=0 if kill else 5)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             status = process.wait()
@@ -144,23 +146,16 @@ class LoweringProcess:
         return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
 
-class _Reader:
-    """Reads whole amounts from a pipe, up to a point in time."""
-
-    def __init__(self, descriptor: int, deadline: float) -> None:
-        self._descriptor = descriptor
-        self._deadline = deadline
-
-    def read(self, size: int) -> bytes:
-        """`size` bytes; fewer at the end of the stream. Raises TimeoutError at the deadline."""
-        data = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._descriptor, selectors.EVENT_READ)
-            while len(data) < size:
-                if not selector.select(max(0.0, self._deadline - time.monotonic())):
-                    raise TimeoutError
-                piece = os.read(self._descriptor, size - len(data))
-                if not piece:
-                    break
-                data += piece
-        return data
+def _read(descriptor: int, size: int, deadline: float) -> bytes:
+    """`size` bytes from a pipe; fewer at its end. Raises TimeoutError at the deadline."""
+    data = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while len(data) < size:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            piece = os.read(descriptor, size - len(data))
+            if not piece:
+                break
+            data += piece
+    return data

@@ -12,10 +12,9 @@ import pickle
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 __all__ = [
@@ -82,11 +81,14 @@ def write_message(stream: IO[bytes], message: object) -> None:
     stream.flush()
 
 
-def read_message(stream: IO[bytes]) -> Any:
-    """The next message. Raises EOFError at the end of the stream."""
-    head = stream.read(8)
+def read_message(read: Callable[[int], bytes]) -> Any:
+    """The next message, read by a function that gives as many bytes as asked for, fewer only at the end.
+
+    Raises EOFError at the end of the stream.
+    """
+    head = read(8)
     size = int.from_bytes(head, "little")
-    data = stream.read(size)
+    data = read(size)
     if len(head) < 8 or len(data) < size:
         raise EOFError
     return pickle.loads(data)
@@ -101,7 +103,7 @@ def main() -> None:
     with tempfile.TemporaryFile() as diagnostics:
         while True:
             try:
-                spec = read_message(requests)
+                spec = read_message(requests.read)
             except EOFError:
                 return
             write_message(answers, _lower(spec, answers, diagnostics))
@@ -171,22 +173,24 @@ def _unknown_ops(module: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_ERROR = re.compile(r'^(?:loc\((?P<loc>.*?)\): )?error: (?P<sentence>.+)$', re.MULTILINE)
+_ERROR = re.compile(r"^(?:loc\((?P<loc>.*?)\): )?error: (?P<sentence>.+)$", re.MULTILINE)
 _NODE = re.compile(r'"node:([^"]+)"')
 _OPERATOR_NAME = re.compile(r'"torch\.operator".*?<\{name = "([^"]+)"')
 
 
 def _first_error(printed: str, error: Exception) -> tuple[str, str | None]:
-    """The first error that names an op, else the first one, else the exception's own text; and the node it is at."""
+    """What the compiler said, else the exception's own text; and the node it is at, where it says so.
+
+    A lowering that fails often prints why before it prints what, so the first two different errors are given.
+    """
     found = list(_ERROR.finditer(printed)) or list(_ERROR.finditer(str(error)))
     if not found:
         return f"{type(error).__name__}: {error}".strip().splitlines()[0], None
-    chosen = next((m for m in found if "'torch." in m["sentence"] or "'stablehlo." in m["sentence"]), found[0])
-    node = _NODE.search(chosen["loc"] or "")
-    sentence = chosen["sentence"].strip()
-    if "'torch.operator'" in sentence and (name := _OPERATOR_NAME.search(printed)):
-        sentence += f" ({name[1]})"
-    return sentence, node[1] if node else None
+    sentences = list(dict.fromkeys(m["sentence"].split(": %")[0].strip() for m in found))
+    if "'torch.operator'" in sentences[-1] and (name := _OPERATOR_NAME.search(printed)):
+        sentences[-1] += f" ({name[1]})"
+    nodes = [node[1] for m in found if (node := _NODE.search(m["loc"] or ""))]
+    return "; ".join(sentences[:2]), nodes[-1] if nodes else None
 
 
 def _rebuild(spec: Any) -> Any:
@@ -217,7 +221,9 @@ def _rebuild(spec: Any) -> Any:
         if node.target == "placeholder":
             return graph.placeholder(node.name)
         if node.target == "output":
-            return graph.output(tuple(argument(node.args[0])))
+            # A backward graph gives None for inputs without gradient; the backend drops those (its pass
+            # RemoveNoneOutputs [PRE]).
+            return graph.output(tuple(argument(value) for value in node.args[0] if value is not None))
         args = tuple(argument(value) for value in node.args)
         if node.target == "getitem":
             return graph.call_function(operator.getitem, args)

@@ -1,0 +1,174 @@
+"""From what capture and lowering saw to observations, worded for the person whose model it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from smoketest.findings import Observation, Site, SitePolicy
+from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Frames, Origin
+from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, TensorSpec, one_op
+from smoketest.probe.lowering_worker import Answer
+from smoketest.probe.verdict import Verdict
+
+__all__ = ["WITNESS", "around_the_graphs", "dynamic", "graph_refused", "not_importable", "op_refused"]
+
+WITNESS = frozenset({"compile_probe"})
+
+
+class Places:
+    """Finds the site of frames and of nodes."""
+
+    def __init__(self, policy: SitePolicy) -> None:
+        self._policy = policy
+
+    def of(self, frames: Frames) -> Site | None:
+        """The user's line among frames, innermost first."""
+        return self._policy.choose(frames)
+
+
+def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, places: Places) -> Observation:
+    """NST201 for one node: denied where the op fails, else possible."""
+    if verdict.outcome == "fails":
+        message = f"{node.target} does not lower ({verdict.why}). torch-mlir: {verdict.sentence}"
+    else:
+        message = (
+            f"{node.target} possibly does not lower: public torch-mlir refuses it, but {verdict.why}. "
+            f"torch-mlir: {verdict.sentence}"
+        )
+    origin = graph.origins.get(node.name, Origin())
+    return Observation(
+        rule="NST201",
+        op=str(node.target),
+        called_as=origin.called_as,
+        grounds="cannot_lower" if verdict.outcome == "fails" else None,
+        phase=graph.direction,
+        site=places.of(origin.frames),
+        module=origin.module,
+        shapes=(signature_of(graph.spec, node),),
+        calls=1,
+        exact=True,
+        witnesses=WITNESS,
+        stage=verdict.stage,
+        message=message,
+    )
+
+
+def graph_refused(graph: CapturedGraph, answer: Answer, places: Places) -> Observation:
+    """NST201 for a graph whose ops all lower alone: possible, since only the public compiler says so."""
+    origin = _nearest(graph, answer.node)
+    message = (
+        f"the {graph.direction} graph {graph.id} possibly does not lower as a whole: public torch-mlir refuses it, "
+        f"although each of its ops lowers alone. torch-mlir: {answer.sentence}"
+    )
+    return Observation(
+        rule="NST201",
+        op="graph",
+        phase=graph.direction,
+        site=places.of(origin.frames),
+        module=origin.module,
+        calls=1,
+        exact=True,
+        witnesses=WITNESS,
+        stage=answer.stage,
+        message=message,
+    )
+
+
+def _nearest(graph: CapturedGraph, node: str | None) -> Origin:
+    """The origin of a node; a node of an inlined body carries the name of the one it replaces in front."""
+    name = (node or "").split("__op", 1)[0]
+    return graph.origins.get(node or "") or graph.origins.get(name) or Origin()
+
+
+def not_importable(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation:
+    """NST202 for a higher-order op or a Python function that the importer does not know."""
+    if isinstance(node.target, HigherOrder):
+        name = node.target.name
+        message = f"Higher-order operation '{name}' not implemented in the FxImporter (tried '_import_hop_{name}')"
+    else:
+        name = str(node.target).removeprefix("unknown:")
+        message = f"the importer does not know the function {name}, which the graph calls"
+    origin = graph.origins.get(node.name, Origin())
+    return Observation(
+        rule="NST202",
+        op=name,
+        called_as=origin.called_as,
+        phase=graph.direction,
+        site=places.of(origin.frames),
+        module=origin.module,
+        calls=1,
+        exact=True,
+        witnesses=WITNESS,
+        stage="captured",
+        message=message,
+    )
+
+
+def dynamic(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation:
+    """NST206 for a node with a size or scalar that is not known beforehand."""
+    origin = graph.origins.get(node.name, Origin())
+    return Observation(
+        rule="NST206",
+        op=str(node.target) if node.is_op else None,
+        called_as=origin.called_as,
+        phase=graph.direction,
+        site=places.of(origin.frames),
+        module=origin.module,
+        calls=1,
+        exact=True,
+        witnesses=WITNESS,
+        stage="captured",
+        message=f"the shape is not known before the step runs: {node.value}; the backend compiles static shapes only",
+    )
+
+
+def around_the_graphs(seen: Capture, fullgraph: bool, places: Places) -> Iterator[Observation]:
+    """Breaks, skipped frames, recompiles, and what torch.compile raised."""
+    # With fullgraph the error that ends the step is the one that made Dynamo give the frame up.
+    skipped = () if fullgraph and seen.error else seen.skipped
+    for frame in skipped:
+        message = f"Dynamo skipped {frame.function}(): it runs as plain Python, in no graph: {frame.reason}"
+        yield _about("NST204", message, frame.id, places.of(frame.frames))
+    told = {places.of(frame.frames) for frame in skipped}
+    for broken in seen.breaks:
+        site = places.of(broken.frames)
+        # A line that breaks the graph of a function and makes Dynamo skip its caller is told once, as the worse.
+        if site is None or site not in told:
+            yield _about("NST204", f"graph break: {broken.reason}", broken.id, site)
+    for again in seen.recompiles:
+        message = f"{again.function}() is compiled again: {again.guard}"
+        yield _about("NST205", message, None, places.of(again.frames))
+    if not seen.graphs and not seen.skipped and seen.error is None:
+        yield _about("NST204", "torch.compile found nothing to compile in the step", None, None)
+    if seen.error is not None and not seen.error.eager_too:
+        yield _error(seen.error, places)
+
+
+def _error(error: CaptureError, places: Places) -> Observation:
+    rule = "NST205" if "RecompileLimit" in error.type else "NST204" if error.id else "NST202"
+    in_backward = error.id is None and "backward" in error.message
+    found = _about(rule, f"torch.compile raises {error.type}: {error.message}", error.id, places.of(error.frames))
+    return replace(found, phase="backward") if in_backward else found
+
+
+def _about(rule: str, message: str, break_id: str | None, site: Site | None) -> Observation:
+    text = f"{message} [{break_id}]" if break_id else message
+    return Observation(
+        rule=rule, phase="forward", site=site, calls=1, exact=True, witnesses=WITNESS, stage="captured", message=text
+    )
+
+
+def signature_of(graph: GraphSpec, node: NodeSpec) -> str:
+    """Shapes and dtypes of a node's tensor arguments, such as ``f32[4, 128], i64[4]``."""
+    inputs = [part.value for part in one_op(graph, node).nodes if part.target == "placeholder"]
+    return ", ".join(str(value) for value in inputs if isinstance(value, TensorSpec))
+
+
+def counted(seen: Iterable[Observation]) -> list[Observation]:
+    """Observations that differ in nothing but their calls, joined."""
+    calls: Counter[Observation] = Counter()
+    for one in seen:
+        calls[replace(one, calls=None)] += one.calls or 1
+    return [replace(one, calls=count) for one, count in calls.items()]

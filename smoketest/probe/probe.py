@@ -1,0 +1,291 @@
+"""The compile probe: every op of a training step that does not lower, not only the first one.
+
+Capture the graphs, lower every distinct (op, shapes, dtypes, scalars) alone, lower whole what has no failing op, and say
+what torch.compile left out of its graphs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import nn
+
+from smoketest.findings import NotChecked, Observation, SitePolicy
+from smoketest.findings.report import GraphInfo
+from smoketest.operators.decompositions import decomposition_table
+from smoketest.operators.functional import functional_overload
+from smoketest.operators.profile import OperatorProfile
+from smoketest.probe import observe
+from smoketest.probe.capture import Capture, CapturedGraph, RunStep, capture
+from smoketest.probe.graphs import (
+    GraphSpec,
+    HigherOrder,
+    NodeSpec,
+    Symbolic,
+    inline,
+    inputs_of,
+    one_op,
+    signature,
+    values,
+)
+from smoketest.probe.lower import Lowered, LoweringProcess, missing_reason
+from smoketest.probe.lowering_worker import STAGES, Answer
+from smoketest.probe.prepare import lowerable
+from smoketest.probe.verdict import Judge, Outcome, Verdict, what_happened, worst
+
+__all__ = ["NodeCounts", "ProbeResult", "probe"]
+
+OnProgress = Callable[[str, int, int], None]
+NodeOutcome = Literal["lowered", "failed", "unknown", "not_reached"]
+_AS_NODE: Mapping[Outcome, NodeOutcome] = {
+    "lowers": "lowered",
+    "decomposed": "lowered",
+    "unknown": "unknown",
+    "fails": "failed",
+}
+
+
+@dataclass(frozen=True)
+class NodeCounts:
+    """What became of the nodes of one graph that call something; they add up to `total`."""
+
+    lowered: int = 0
+    failed: int = 0
+    unknown: int = 0
+    not_reached: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.lowered + self.failed + self.unknown + self.not_reached
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What the probe found.
+
+    Attributes:
+        graphs: every captured graph and how far it got.
+        nodes: by graph id, what became of its nodes.
+        observations: for `smoketest.findings.merge`.
+        ops_probed: distinct (op, shapes, dtypes, scalars) that were lowered; failed and unknown ones among them below.
+        operators: by functional overload, as the user's code called it: the worst of what became of its pieces.
+        graph_breaks: how often Dynamo ended a graph and began another.
+        skipped_frames: functions it left to plain Python.
+        recompiles: functions compiled once more.
+        lowering_skipped: why nothing was lowered, with what to type; None where it was.
+        not_checked: what this result says nothing about.
+    """
+
+    graphs: tuple[GraphInfo, ...] = ()
+    nodes: Mapping[str, NodeCounts] = field(default_factory=dict)
+    observations: tuple[Observation, ...] = ()
+    ops_probed: int = 0
+    ops_failed: int = 0
+    ops_unknown: int = 0
+    operators: Mapping[str, Outcome] = field(default_factory=dict)
+    graph_breaks: int = 0
+    skipped_frames: int = 0
+    recompiles: int = 0
+    lowering_skipped: str | None = None
+    not_checked: tuple[NotChecked, ...] = ()
+
+
+def probe(
+    model: nn.Module,
+    run_step: RunStep,
+    *,
+    profile: OperatorProfile,
+    site_policy: SitePolicy,
+    steps: int = 1,
+    fullgraph: bool = False,
+    op_timeout: float = 120.0,
+    on_progress: OnProgress | None = None,
+    process: LoweringProcess | None = None,
+) -> ProbeResult:
+    """Probe the training step of `model`.
+
+    Args:
+        model: on its device; unchanged afterwards (see `capture`).
+        run_step: called with the compiled model and the index of a step; does forward, loss and backward.
+        profile: the operator profile predictions stand on.
+        site_policy: chooses the user's line among frames.
+        steps: how many steps are captured, each with its own batch.
+        fullgraph: as for torch.compile.
+        op_timeout: seconds for lowering one graph.
+        on_progress: called with (what, done, total).
+        process: where graphs are lowered; one of its own by default.
+
+    Raises:
+        RuntimeError: the lowering process does not start.
+    """
+    tell = on_progress or (lambda what, done, total: None)
+    tell("capture", 0, 1)
+    seen = capture(
+        model, run_step, steps=steps, fullgraph=fullgraph, decompositions=decomposition_table(profile.decompositions)
+    )
+    tell("capture", 1, 1)
+    sweep = _Sweep(seen, observe.Places(site_policy))
+    missing = None if process else missing_reason()
+    if missing is None:
+        with process or LoweringProcess() as running:
+            sweep.lower(running, Judge(running, profile, op_timeout), tell)
+    around = list(observe.around_the_graphs(seen, fullgraph, sweep.places))
+    return ProbeResult(
+        graphs=tuple(sweep.info(graph) for graph in seen.graphs),
+        nodes={graph.id: sweep.counts(graph) for graph in seen.graphs},
+        observations=tuple(observe.counted([*sweep.observations, *around])),
+        ops_probed=len(sweep.verdicts),
+        ops_failed=sum(verdict.outcome == "fails" for verdict in sweep.verdicts.values()),
+        ops_unknown=sum(verdict.outcome == "unknown" for verdict in sweep.verdicts.values()),
+        operators=sweep.operators(),
+        graph_breaks=len(seen.breaks),
+        skipped_frames=len(seen.skipped),
+        recompiles=len(seen.recompiles),
+        lowering_skipped=missing,
+        not_checked=tuple(_not_checked(seen, sweep, missing)),
+    )
+
+
+class _Sweep:
+    """Lowers what was captured and keeps what became of every node.
+
+    Attributes:
+        verdicts: by signature of the op alone.
+        observations: of nodes and graphs.
+        upstream: ops that torch-mlir itself broke on, and how.
+        lost: whole graphs that it broke on, by id, and how.
+    """
+
+    def __init__(self, seen: Capture, places: observe.Places) -> None:
+        self.places = places
+        self.verdicts: dict[tuple[NodeSpec, ...], Verdict] = {}
+        self.observations: list[Observation] = []
+        self.upstream: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
+        self._seen = seen
+        self._prepared = {graph.id: lowerable(graph.spec) for graph in seen.graphs}
+        self._of_node: dict[tuple[str, str], Verdict] = {}
+        self._whole: dict[str, Lowered] = {}
+
+    def lower(self, process: LoweringProcess, judge: Judge, tell: OnProgress) -> None:
+        """Lower every distinct op, then every graph none of whose nodes stands in the way."""
+        known = process.hello().higher_order
+        work = [(graph, node) for graph in self._seen.graphs for node in _calls(self._prepared[graph.id])]
+        for done, (graph, node) in enumerate(work):
+            tell("lower", done, len(work))
+            self._node(graph, node, judge, known)
+        tell("lower", len(work), len(work))
+        for done, graph in enumerate(self._seen.graphs):
+            tell("lower whole graphs", done, len(self._seen.graphs))
+            self._graph(graph, judge)
+        tell("lower whole graphs", len(self._seen.graphs), len(self._seen.graphs))
+
+    def _node(self, graph: CapturedGraph, node: NodeSpec, judge: Judge, known: frozenset[str]) -> None:
+        spec = self._prepared[graph.id]
+        if _is_dynamic(node):
+            self.observations.append(observe.dynamic(graph, node, self.places))
+        elif isinstance(node.target, HigherOrder):
+            if node.target.name not in known:
+                self.observations.append(observe.not_importable(graph, node, self.places))
+        elif not node.is_op:
+            self.observations.append(observe.not_importable(graph, node, self.places))
+        else:
+            verdict = self._of_node[graph.id, node.name] = self._op(str(node.target), one_op(spec, node), judge)
+            if verdict.refused:
+                self.observations.append(observe.op_refused(graph, node, verdict, self.places))
+            elif verdict.outcome == "unknown":
+                self.upstream[str(node.target)] = verdict.sentence
+
+    def _op(self, op: str, alone: GraphSpec, judge: Judge) -> Verdict:
+        key = signature(alone)
+        if key not in self.verdicts:
+            self.verdicts[key] = judge.op(op, alone)
+        return self.verdicts[key]
+
+    def _graph(self, graph: CapturedGraph, judge: Judge) -> None:
+        counts = self.counts(graph)
+        if counts.lowered < counts.total:
+            return
+        bodies = {
+            node.name: body
+            for node in _calls(self._prepared[graph.id])
+            if (body := self._of_node[graph.id, node.name].body) is not None
+        }
+        whole = inline(self._prepared[graph.id], bodies)
+        answer = self._whole[graph.id] = judge.whole(whole)
+        if not isinstance(answer, Answer):
+            self.lost[graph.id] = what_happened(answer)[1]
+        elif not answer.lowers:
+            self.observations.append(observe.graph_refused(graph, answer, self.places))
+
+    def counts(self, graph: CapturedGraph) -> NodeCounts:
+        """What became of the nodes of a graph."""
+        became: Counter[str] = Counter()
+        for node in _calls(self._prepared[graph.id]):
+            verdict = self._of_node.get((graph.id, node.name))
+            became["not_reached" if verdict is None else _AS_NODE[verdict.outcome]] += 1
+        return NodeCounts(**became)
+
+    def info(self, graph: CapturedGraph) -> GraphInfo:
+        """How far a graph got."""
+        counts = self.counts(graph)
+        whole = self._whole.get(graph.id)
+        status: NodeOutcome = "not_reached"
+        if isinstance(whole, Answer):
+            status = "lowered" if whole.lowers else "unknown"
+        elif counts.failed:
+            status = "failed"
+        elif counts.unknown or whole is not None:
+            status = "unknown"
+        stages = [v.stage for (owner, _), v in self._of_node.items() if owner == graph.id and v.outcome != "lowers"]
+        stage = whole.stage if isinstance(whole, Answer) else min(stages, key=STAGES.index, default="captured")
+        return GraphInfo(id=graph.id, direction=graph.direction, nodes=counts.total, status=status, stage=stage)
+
+    def operators(self) -> dict[str, Outcome]:
+        """The worst outcome by functional overload, as the user's code called it."""
+        found: dict[str, Outcome] = {}
+        for graph in self._seen.graphs:
+            for node in _calls(self._prepared[graph.id]):
+                verdict = self._of_node.get((graph.id, node.name))
+                if verdict is None:
+                    continue
+                called = graph.origins[node.name].called_as or str(node.target)
+                outcome = verdict.outcome
+                if called != node.target and outcome == "lowers":
+                    outcome = "decomposed"
+                op = functional_overload(called)
+                found[op] = worst(outcome, found.get(op, "lowers"))
+        return dict(sorted(found.items()))
+
+
+def _calls(graph: GraphSpec) -> Iterator[NodeSpec]:
+    """The nodes that call something: all but inputs, outputs and the picking of one result among several."""
+    return (node for node in graph.nodes if node.target not in ("placeholder", "output", "getitem"))
+
+
+def _is_dynamic(node: NodeSpec) -> bool:
+    """Whether a node gives something whose size is not known beforehand, or is told such a size."""
+    return any(isinstance(value, Symbolic) for value in (*values(node.value), *inputs_of(node)))
+
+
+def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None) -> Iterator[NotChecked]:
+    if missing is not None:
+        yield NotChecked(what="lowering", why=missing)
+    yield NotChecked(
+        what="the loss and the optimizer under torch.compile",
+        why="the model is compiled; what is computed outside it runs op by op",
+    )
+    if seen.skipped:
+        names = ", ".join(sorted({frame.function for frame in seen.skipped}))
+        yield NotChecked(what=f"compiling {names}", why="Dynamo skipped it: its ops are in no graph")
+    if seen.error is not None:
+        why = f"a step raised {seen.error.type}" + (", without torch.compile too" if seen.error.eager_too else "")
+        yield NotChecked(what="compiling the rest of the steps", why=why)
+    for op, sentence in sorted(sweep.upstream.items()):
+        yield NotChecked(what=f"whether {op} lowers", why=sentence)
+    for graph, how in sweep.lost.items():
+        yield NotChecked(what=f"lowering graph {graph} as a whole", why=how)

@@ -1,0 +1,133 @@
+"""What is to be said of an op: three witnesses are asked, because the public compiler alone cries wolf.
+
+torch-mlir as published refuses ops that the device runs, so its word alone proves nothing. An op *fails* only if
+torch-mlir refuses it, the operator profile has no kernel for it, and no decomposition avoids it. A crash or a
+time-out of torch-mlir is its own fault: it says nothing of the op, unless the torch dialect does not know it either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+
+from smoketest.operators.decompositions import decomposition_table, lowering_equivalents
+from smoketest.operators.functional import functional_overload
+from smoketest.operators.profile import OperatorProfile
+from smoketest.probe.graphs import GraphSpec, name_of
+from smoketest.probe.lower import Crashed, Lowered, LoweringProcess, TimedOut
+from smoketest.probe.lowering_worker import Answer
+from smoketest.probe.prepare import Table, expanded, tensor_outputs
+
+__all__ = ["Judge", "Outcome", "Verdict", "what_happened", "worst"]
+
+Outcome = Literal["lowers", "decomposed", "unknown", "fails"]
+_BAD_LAST: tuple[Outcome, ...] = ("lowers", "decomposed", "unknown", "fails")
+
+
+def worst(*outcomes: Outcome) -> Outcome:
+    """The one that matters among several."""
+    return max(outcomes, key=_BAD_LAST.index)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of one (op, shapes, dtypes, scalars).
+
+    Attributes:
+        outcome: lowers; decomposed (it does in other words); unknown; fails.
+        stage: the last stage of the ladder it reached.
+        sentence: the compiler's own, or what became of the compiler; empty where it lowers.
+        why: what the other witnesses say, one clause; empty where it lowers.
+        refused: whether the compiler *said* no. An op that is unknown and refused is shown as possible.
+        body: the graph that lowers in its place, where it is decomposed.
+    """
+
+    outcome: Outcome
+    stage: str
+    sentence: str = ""
+    why: str = ""
+    refused: bool = False
+    body: GraphSpec | None = None
+
+
+class Judge:
+    """Asks the three witnesses.
+
+    Args:
+        process: where graphs are lowered.
+        profile: which overloads the device has kernels for.
+        timeout: seconds for one graph.
+    """
+
+    def __init__(self, process: LoweringProcess, profile: OperatorProfile, timeout: float) -> None:
+        self._lower: Callable[[GraphSpec], Lowered] = lambda graph: process.lower(graph, timeout)
+        self._profile = profile
+
+    def whole(self, graph: GraphSpec) -> Lowered:
+        """How far a whole graph gets."""
+        return self._lower(graph)
+
+    def op(self, op: str, graph: GraphSpec) -> Verdict:
+        """The verdict on a one-op graph of `op`."""
+        # Where torch-mlir is known to be at fault it is not asked: nll_loss_forward takes the process down.
+        body = self._body(graph, self._equivalents) if op in self._faulty else None
+        if body is not None:
+            return Verdict("decomposed", "stablehlo", body=body)
+        seen = self._lower(graph)
+        if isinstance(seen, Answer) and seen.lowers:
+            return Verdict("lowers", seen.stage)
+        stage, sentence = what_happened(seen)
+        if not isinstance(seen, Answer) and not seen.unknown:
+            return Verdict("unknown", stage, sentence, "that is torch-mlir's own fault and says nothing of the op")
+        if self.has_kernel(op):
+            why = f"{self._profile.name} lists a kernel of the backend's own, so a release may lower it"
+            return Verdict("unknown", stage, sentence, why, refused=True)
+        if self._body(graph, self._core) is not None:
+            why = "PyTorch has a decomposition that lowers, which the backend is not known to use"
+            return Verdict("unknown", stage, sentence, why, refused=True)
+        why = f"{self._profile.name} has no kernel for it, and no decomposition avoids it"
+        return Verdict("fails", stage, sentence, why, refused=True)
+
+    def has_kernel(self, op: str) -> bool:
+        """Whether the profile has a kernel for `op`, its ``out`` form or its functional form."""
+        return self._profile.is_native(op) or functional_overload(op) in self._functional_kernels
+
+    @cached_property
+    def _functional_kernels(self) -> frozenset[str]:
+        return frozenset(functional_overload(name) for name in self._profile.native)
+
+    @cached_property
+    def _faulty(self) -> frozenset[str]:
+        return frozenset(name_of(op) for op in lowering_equivalents())
+
+    @cached_property
+    def _equivalents(self) -> Table:
+        return {**decomposition_table(self._profile.decompositions), **lowering_equivalents()}
+
+    @cached_property
+    def _core(self) -> Table:
+        return {**torch._decomp.core_aten_decompositions(), **self._equivalents}
+
+    def _body(self, graph: GraphSpec, table: Table) -> GraphSpec | None:
+        """`graph` taken apart by `table`, if that lowers."""
+        body = expanded(graph, table)
+        if body is None:
+            return None
+        seen = self._lower(tensor_outputs(body))
+        return body if isinstance(seen, Answer) and seen.lowers else None
+
+
+def what_happened(seen: Lowered) -> tuple[str, str]:
+    """The stage reached and what is to be read in the report."""
+    if isinstance(seen, Answer):
+        return seen.stage, seen.sentence
+    stage = "imported" if seen.unknown else "captured"
+    names = f" (unknown to the torch dialect: {', '.join(seen.unknown)})" if seen.unknown else ""
+    if isinstance(seen, Crashed):
+        return stage, f"torch-mlir crashed on it: {seen.cause}{names}"
+    assert isinstance(seen, TimedOut)
+    return stage, f"torch-mlir had no answer after {seen.seconds:g} s{names}"

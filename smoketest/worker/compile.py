@@ -1,0 +1,79 @@
+"""The compile part: what torch.compile and the lowering make of the training step."""
+
+from __future__ import annotations
+
+import torch
+
+from smoketest.findings import merge
+from smoketest.findings.report import CompilePart, DeviceInfo, OperatorRow
+from smoketest.operators.profile import load_profile
+from smoketest.probe.probe import ProbeResult, probe
+from smoketest.supervise.protocol import Facts, FindingsSoFar, Note, PhaseStarted, Progress, Result
+from smoketest.worker import describe
+from smoketest.worker.job import Job
+from smoketest.workload import build
+
+__all__ = ["run"]
+
+
+def run(job: Job) -> None:
+    """Run the compile part of a check and send its result.
+
+    Raises:
+        UserCodeError: the user's code gives no workload.
+    """
+    job.emit(PhaseStarted(name="setup"))
+    torch.manual_seed(job.check.training.seed)
+    made = build(job.check, job.device)
+    profile = job.device.profile or load_profile(job.check.profile)
+    device = DeviceInfo(kind=job.device.kind, profile=profile.name, profile_note=profile.note)
+    job.emit(Facts(environment=job.environment, device=device, workload=describe.workload(made, job.check)))
+    phase = _Phase(job)
+    result = probe(
+        made.model,
+        made.forward_backward,
+        profile=profile,
+        site_policy=job.policy,
+        steps=job.check.training.steps,
+        fullgraph=job.check.compile.fullgraph,
+        op_timeout=job.check.compile.op_timeout,
+        on_progress=phase.tell,
+    )
+    for note in result.not_checked:
+        job.emit(Note(not_checked=note))
+    job.emit(FindingsSoFar(findings=merge(result.observations)))
+    job.emit(Result(compile=_part(result), operators=_rows(result)))
+
+
+class _Phase:
+    """Passes progress on, and tells when another piece of work begins."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._what: str | None = None
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        if what != self._what:
+            self._what = what
+            self._job.emit(PhaseStarted(name=what))
+        self._job.emit(Progress(what=what, done=done, total=total))
+
+
+def _part(result: ProbeResult) -> CompilePart:
+    """The part of the report. Without torch-mlir it is skipped, and what Dynamo said is still told."""
+    skipped = result.lowering_skipped is not None
+    return CompilePart(
+        status="skipped" if skipped else "ran",
+        reason=result.lowering_skipped,
+        graphs=result.graphs,
+        ops_probed=None if skipped else result.ops_probed,
+        ops_failed=None if skipped else result.ops_failed,
+        ops_unknown=None if skipped else result.ops_unknown,
+        graph_breaks=result.graph_breaks,
+        skipped_frames=result.skipped_frames,
+        recompiles=result.recompiles,
+    )
+
+
+def _rows(result: ProbeResult) -> tuple[OperatorRow, ...]:
+    return tuple(OperatorRow(op=op, eager="not_reached", compile=said) for op, said in result.operators.items())
