@@ -216,10 +216,10 @@ def _optimizer(check: Check) -> Iterator[Mistake]:
     known = _torch_optimizers()
     if optimizer.name is not None and known and optimizer.name not in known:
         yield Mistake(("optimizer", "name"), f"optimizer.name: torch.optim has no {optimizer.name!r}",
-                      suggest(optimizer.name, known) or _optimizer_case(optimizer.name, known))  # fmt: skip
+                      _other_case(optimizer.name, known) or suggest(optimizer.name, known))  # fmt: skip
 
 
-def _optimizer_case(name: str, known: Iterable[str]) -> str | None:
+def _other_case(name: str, known: Iterable[str]) -> str | None:
     same = [other for other in known if other.lower() == name.lower()]
     return f"did you mean {same[0]!r}?" if same else None
 

@@ -130,7 +130,7 @@ def names_in_file(file: Path) -> frozenset[str] | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
+            warnings.simplefilter("ignore")  # about their escapes, which are not what is asked
             tree = ast.parse(data, filename=str(file))
     except SyntaxError as error:
         raise ConfigError(

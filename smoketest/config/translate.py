@@ -28,7 +28,11 @@ _EXPECTED = {
     "date_type": "a date, as in 2027-03-31",
     "is_instance_of": "a path",
 }
-_BOUNDS = {"greater_than": "more than {gt}", "greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}"}
+_BOUNDS = {
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+}
 
 
 def first_error(error: ValidationError, document: Document) -> ConfigError:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["MAX_LINE", "LineTooLong", "WorkerProcess"]
 
-MAX_LINE = 64 * 2**20
+MAX_LINE = 32 * 2**20
 """Bytes of one event; far above what a report can hold."""
 _CHUNK = 2**18
 
@@ -55,7 +55,8 @@ class WorkerProcess:
             os.close(writing)
             os.close(output_writing)
         self.started = time.monotonic()
-        self._partial = bytearray()
+        self._partial: list[bytes] = []  # of a line whose end has not come
+        self._partial_size = 0
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
 
@@ -67,12 +68,15 @@ class WorkerProcess:
     def read_lines(self) -> Iterator[bytes]:
         """Whole lines that arrived on the event pipe. Raises `LineTooLong`."""
         while chunk := _read(self.events):
-            self._partial += chunk
-            *lines, rest = self._partial.split(b"\n")
-            self._partial = bytearray(rest)
-            if len(self._partial) > MAX_LINE:
+            *lines, rest = chunk.split(b"\n")
+            if lines:
+                lines[0] = b"".join((*self._partial, lines[0]))
+                self._partial, self._partial_size = [], 0
+            self._partial.append(rest)
+            self._partial_size += len(rest)
+            if self._partial_size > MAX_LINE:
                 raise LineTooLong
-            yield from (bytes(line) for line in lines if line.strip())
+            yield from (line for line in lines if line.strip())
 
     def read_output(self) -> bytes:
         """Some of what it printed; empty where nothing is waiting."""

@@ -125,7 +125,7 @@ class Worker:
             case "kill9":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "segv":
-                print("Fatal Python error: Segmentation fault", file=sys.stderr, flush=True)
+                sys.stderr.write("Fatal Python error: Segmentation fault" + "\n")
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "exit3":
                 os._exit(3)
@@ -145,12 +145,12 @@ class Worker:
                 time.sleep(600)
             case "flood":
                 for _ in range(3000):
-                    print("x" * 10_000)
-                print("the last line", flush=True)
+                    sys.stdout.write("x" * 10_000 + "\n")
+                sys.stdout.write("the last line\n")
             case "flood_and_die":
                 for _ in range(1000):
-                    print("y" * 10_000)
-                print("RuntimeError: the reason", file=sys.stderr, flush=True)
+                    sys.stdout.write("y" * 10_000 + "\n")
+                sys.stderr.write("RuntimeError: the reason" + "\n")
                 os._exit(9)
             case "malformed":
                 self.raw('{"event": "step", "step": 5')
@@ -159,7 +159,7 @@ class Worker:
                 self.raw('{"event": "surprise"}')
                 time.sleep(600)
             case "endless":
-                self.file.write("x" * 70_000_000)
+                self.file.write("x" * 40_000_000)
             case "orphan":
                 self.grandchild()
                 os._exit(7)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -263,7 +262,7 @@ def start(tmp_path: Path, act: str, *, grace: float = 0.5, **kwargs: Any) -> sub
     """A supervisor in a process of its own."""
     (tmp_path / "check.json").write_text(check(tmp_path, act=act, **kwargs).model_dump_json())
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "check.json"), str(tmp_path / "out"), str(grace)],
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "check.json"), str(tmp_path / "out"), str(grace)],
         cwd=ROOT, text=True, stderr=subprocess.PIPE,
     )  # fmt: skip
 
