@@ -76,6 +76,9 @@ class SitePolicy:
         return 0 if str(path).startswith(self._standard) else 2
 
     def _display(self, file: str) -> str:
+        return _printable(self._relative(file))
+
+    def _relative(self, file: str) -> str:
         path = Path(file).resolve()
         inside = _inside_site_packages(path)
         if inside is not None:
@@ -90,3 +93,8 @@ def _inside_site_packages(path: Path) -> Path | None:
         if folder.name in ("site-packages", "dist-packages"):
             return path.relative_to(folder)
     return None
+
+
+def _printable(name: str) -> str:
+    """File names may hold bytes that are no UTF-8, which JSON cannot."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")

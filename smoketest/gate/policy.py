@@ -67,6 +67,7 @@ def judge(
     op_calls: int | None = None,
     unknown: Sequence[str] = (),
     gaps: Sequence[str] = (),
+    can_fall_back: bool = True,
 ) -> Judgement:
     """Give every finding its verdict, and the whole its headline.
 
@@ -80,6 +81,7 @@ def judge(
         op_calls: calls in the traced step, for the headline.
         unknown: reasons why fallbacks could not be seen; any makes the result unknown instead of clean.
         gaps: what the compile probe did not see, such as frames that Dynamo skipped; named beside "clean".
+        can_fall_back: False on plain CPU, where no run can be called clean, yet one without denied findings passes.
     """
     judged = tuple(_judged(finding, gate, today) for finding in findings)
     denied = [finding for finding in judged if finding.verdict == "deny"]
@@ -91,16 +93,19 @@ def judge(
         return Judgement(judged, "fail", 1, f"{_denials(denied)}, {tail}{_partly(eager_status, compile_status)}")
     if eager_status != "ran":
         return Judgement(judged, "error", 1, f"not clean: the eager part {_ended(eager_status)}, {tail}")
-    if unknown:
+    if unknown and can_fall_back:
         return Judgement(judged, "error", 1, f"unknown: fallbacks were not checked ({'; '.join(unknown)}), {tail}")
     if compile_status not in ("ran", "skipped"):
         return Judgement(judged, "error", 1, f"not clean: the compile probe {_ended(compile_status)}, {tail}")
     counted = "" if op_calls is None else f"{op_calls:,} op calls, "
-    if compile_status == "skipped":
-        return Judgement(judged, "pass", 0, f"clean in eager mode: {counted}no denied finding, {tail}; not compiled")
-    if gaps:
-        also = "; ".join(gaps)
-        return Judgement(judged, "pass", 0, f"clean in eager mode: {counted}no denied finding, {tail}; {also}")
+    also = ["not compiled"] if compile_status == "skipped" else list(gaps)
+    if not can_fall_back:
+        also.insert(0, "plain CPU, so fallbacks were not checked")
+        return Judgement(judged, "pass", 0, f"{counted}no denied finding, {tail}; {'; '.join(also)}")
+    if also:
+        return Judgement(
+            judged, "pass", 0, f"clean in eager mode: {counted}no denied finding, {tail}; {'; '.join(also)}"
+        )
     return Judgement(judged, "pass", 0, f"clean: {counted}no denied finding, {tail}")
 
 
@@ -116,6 +121,7 @@ def judge_report(report: Report, gate: Gate, *, problem: str | None, today: dt.d
         op_calls=report.eager.op_calls,
         unknown=[entry.why for entry in report.not_checked if entry.what.startswith(FALLBACKS_NOT_CHECKED)],
         gaps=_gaps(report),
+        can_fall_back=report.device.kind != "cpu",
     )
     changes = {name: getattr(result, name) for name in ("findings", "status", "exit_code", "headline")}
     return report.model_copy(update=changes)

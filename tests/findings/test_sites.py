@@ -110,3 +110,7 @@ def test_the_project_root_of_a_relative_folder_is_found_too(root: Path, monkeypa
     inner.mkdir(parents=True)
     monkeypatch.chdir(inner)
     assert project_root(Path()) == root
+
+
+def test_a_file_name_that_is_not_utf_8_is_still_a_name(root: Path) -> None:
+    assert SitePolicy(root).display(str(root / "mod\udce9le.py")) == "mod\\udce9le.py"
