@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
-from smoketest.witness.sites import Line, Origin, Origins
+from smoketest.witness.sites import Line, Origins
 
 __all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Signature", "signature_text"]
 
@@ -107,7 +107,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = list(_tensors((*args, *kwargs.values())))
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         origin = self._origins.of(op, needs_grad)
-        phase = self._phase(origin)
+        phase = origin.phase(self._context)
         if self._before is not None and tensors:  # not for PyTorch's profiling marks
             self._before(op, origin.module)
         self.strays.update((name, phase) for name in self._taken())
@@ -129,14 +129,6 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(calls.signatures) < _MAX_SIGNATURES:
             calls.signatures[signature] = None
         return result
-
-    def _phase(self, origin: Origin) -> Phase | None:
-        """The runner's phase; inside a custom train_step, what the stack tells."""
-        if self._context.phase is not None:
-            return self._context.phase
-        if origin.in_backward:
-            return "backward"
-        return "optimizer" if origin.in_optimizer else "forward"
 
 
 def signature_text(signature: Signature) -> str:

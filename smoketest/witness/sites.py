@@ -14,7 +14,9 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from smoketest.findings import SitePolicy
+from smoketest.findings.report import Phase
 from smoketest.witness.compat import ENGINE, NO_SEQUENCE, current_node, next_sequence_number
+from smoketest.witness.context import Context
 
 __all__ = ["ModuleStack", "Origin", "Origins", "StackWalker"]
 
@@ -33,6 +35,14 @@ class Origin(NamedTuple):
     line: Line | None
     in_backward: bool = False
     in_optimizer: bool = False
+
+    def phase(self, context: Context) -> Phase | None:
+        """The runner's phase; inside a custom train_step, which has none, what the stack tells."""
+        if context.phase is not None:
+            return context.phase
+        if self.in_backward:
+            return "backward"
+        return "optimizer" if self.in_optimizer else "forward"
 
 
 class StackWalker:

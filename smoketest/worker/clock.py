@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from smoketest.devices.base import Device
 from smoketest.findings.report import Phase
@@ -52,7 +52,13 @@ class StepClock:
         started = time.perf_counter()
         try:
             yield
-            self._device.synchronize()
-            self.milliseconds[phase] += (time.perf_counter() - started) * 1e3  # type: ignore[assignment]
-        finally:
-            self.recorded.update((name, self._context.phase) for name in self._tracker.take())
+        except BaseException:
+            with suppress(Exception):  # a device in trouble must not hide what the step raised
+                self._read_tracker()
+            raise
+        self._device.synchronize()
+        self.milliseconds[phase] += (time.perf_counter() - started) * 1e3  # type: ignore[assignment]
+        self._read_tracker()
+
+    def _read_tracker(self) -> None:
+        self.recorded.update((name, self._context.phase) for name in self._tracker.take())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Literal
 
 from smoketest.devices.cpu import CpuDevice
+from smoketest.devices.emulated.adapter import EmulatedAdapter
 from smoketest.errors import SmoketestError
 from smoketest.findings import Observation, merge
 from smoketest.findings.report import DeviceInfo, EagerPart, Finding, Step
@@ -27,7 +28,7 @@ from smoketest.witness.warnings import FallbackWarnings
 from smoketest.worker import describe
 from smoketest.worker.clock import StepClock
 from smoketest.worker.job import Job
-from smoketest.worker.lastop import LastOp
+from smoketest.worker.lastop import LastKernel, LastOp
 from smoketest.workload import Workload, build
 from smoketest.workload.usercode import blame_user, summary_of, users_line
 from smoketest.workload.workload import StepPhase, loss_value
@@ -97,8 +98,11 @@ class _EagerRun:
     def one_step(self, workload: Workload, index: int, role: Role) -> None:
         self.warned.ensure()
         told: set[StepPhase] = set()
+        observer = self.observer(workload, role)
 
         def entering(phase: StepPhase) -> None:
+            if isinstance(observer, LastOp):
+                observer.begin_phase(phase)
             self.job.breadcrumb.enter(index, role, phase)
             if phase not in told:  # micro-batches repeat phases
                 self.job.emit(PhaseStarted(name=phase, step=index, role=role))
@@ -106,7 +110,7 @@ class _EagerRun:
 
         clock = StepClock(self.job.device, self.context, self.tracker, entering)
         try:
-            with self.observer(workload, role):
+            with observer:
                 losses = workload.step(index, clock.phase)
         finally:
             self.evidence.tracked |= clock.recorded
@@ -126,11 +130,14 @@ class _EagerRun:
         return LastOp(self.job, workload.model) if role == "warmup" else self.tracing(workload)
 
     def tracing(self, workload: Workload) -> AbstractContextManager[object]:
-        modules = ModuleStack(workload.model)
-        origins = Origins(StackWalker(self.job.policy), modules)
+        modules, origins = self.origins(workload)
         device = self.job.device.torch_device
         witness = DispatchWitness(origins, self.context, device, self.tracker.take, self.job.breadcrumb.op)
         return _Tracing(self, modules, witness)
+
+    def origins(self, workload: Workload) -> tuple[ModuleStack, Origins]:
+        modules = ModuleStack(workload.model)
+        return modules, Origins(StackWalker(self.job.policy), modules)
 
     def send_findings(self) -> None:
         findings = self.findings()
@@ -169,15 +176,25 @@ class _EagerRun:
             raise blame_user(on_cpu, "the training step, on plain CPU,") from on_cpu
 
     def locate(self, workload: Workload, index: int) -> None:
-        """Make the step again, traced, to learn which op raises: an untraced step does not tell its line."""
-        try:
-            with self.tracing(workload):
-                workload.step(index, StepClock(self.job.device, self.context, self.tracker, _say_nothing).phase)
-        except (Exception, SystemExit):
-            return  # as the first time
+        """Make the step again on the emulated device, watching its kernels: an untraced step does not tell the line.
+
+        Not on a real one: it may hang or be unusable after an error, and a dispatch mode cannot pass on an exception
+        from autograd's device thread.
+        """
+        if not isinstance(self.job.device, EmulatedAdapter):
+            return
+        modules, origins = self.origins(workload)
+        last = LastKernel(self.job.device, origins, modules, self.context)
+        clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing)
+        with suppress(Exception, SystemExit), last:  # it raises as the first time
+            workload.step(index, clock.phase)
+        self.failed = last.op
+        if not self.evidence.traced:
+            self.evidence.traced, self.evidence.complete = last.fallbacks, False
 
     def finish(self, status: Literal["ran", "failed"], reason: str | None = None, failed_op: str | None = None) -> None:
         traced = self.evidence.traced
+        whole = bool(traced) and self.evidence.complete
         past = tuple(self.job.device.continued_past())
         broken = [*past, *([failed_op] if failed_op else [])]
         self.job.emit(
@@ -186,8 +203,8 @@ class _EagerRun:
                     status=status,
                     reason=reason,
                     steps=tuple(self.steps),
-                    op_calls=sum(calls.count for calls in traced.values()) if traced else None,
-                    distinct_ops=len({key.op for key in traced}) if traced else None,
+                    op_calls=sum(calls.count for calls in traced.values()) if whole else None,
+                    distinct_ops=len({key.op for key in traced}) if whole else None,
                     continued_past=past,
                 ),
                 operators=reconcile.operator_rows(traced, self.job.device.torch_device, broken),
@@ -210,8 +227,8 @@ class _Tracing:
         self.modules.__exit__(None, None, None)
         self.run.evidence.tracked |= self.witness.strays
         self.run.failed = self.witness.failed
-        if exception[0] is None:
-            self.run.evidence.traced = self.witness.calls
+        self.run.evidence.traced = self.witness.calls
+        self.run.evidence.complete = exception[0] is None
 
 
 def _schedule(job: Job) -> Iterator[tuple[int, Role]]:

@@ -15,7 +15,7 @@ from smoketest.errors import UserCodeError
 from smoketest.workload.moving import tensors_in
 from smoketest.workload.usercode import blame_user
 
-__all__ = ["BatchMaker", "Call", "call_for", "from_function", "from_specs"]
+__all__ = ["BatchMaker", "Call", "call_for", "from_function", "from_specs", "remembering"]
 
 BatchMaker = Callable[[int], Any]
 """Makes the batch of a step, on the CPU, in the form the loss is given."""
@@ -69,6 +69,18 @@ def from_specs(specs: Mapping[str, TensorSpec], seed: int) -> BatchMaker:
         return {name: made[name] for name in specs}
 
     return make
+
+
+def remembering(make: BatchMaker) -> BatchMaker:
+    """`make`, asked once for the same batch in a row: user code may draw from an iterator or a random state."""
+    last: list[tuple[int, Any]] = []
+
+    def made(step: int) -> Any:
+        if not last or last[0][0] != step:
+            last[:] = [(step, make(step))]
+        return last[0][1]
+
+    return made
 
 
 def call_for(batch: Any, spec: Batch | None, model: nn.Module) -> Call:

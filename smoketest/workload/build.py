@@ -39,7 +39,7 @@ def build_workload(check: Check, torch_device: str) -> Workload:
     file = load_file(check.workload) if check.workload is not None else None
     seed_everything(check.training.seed)
     model = _model(check, file)
-    make_batch = _batch_maker(check, file)
+    make_batch = batches.remembering(_batch_maker(check, file))
     loss, loss_name = _loss(check, file)
     if _has_lazy_parameters(model):
         _run_once(model, make_batch, check)
