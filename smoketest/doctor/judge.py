@@ -1,0 +1,696 @@
+"""From what was seen to lines with a verdict: a pure function. What is right comes from `facts` only."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from smoketest.doctor import facts
+from smoketest.doctor.identity import Family, Identity, identify, numbers
+from smoketest.doctor.limited import Ended, Ending, NotStarted, TimedOut
+from smoketest.doctor.lines import Diagnosis, Line, Topic, Verdict
+from smoketest.doctor.observed import Backend, Folder, Machine, Observed, Packages, Step
+
+__all__ = ["judge"]
+
+_FRESH = "in a fresh environment of Python 3.12 to 3.14"
+_UNKNOWN_PACKAGES = "the packages could not be listed"
+
+
+def judge(seen: Observed) -> Diagnosis:
+    """What the observations mean for device ``neuron``, and for the emulated one."""
+    packages = seen.packages if isinstance(seen.packages, Packages) else None
+    identity = identify(packages) if packages else Identity("absent")
+    usable = _usable(seen, identity, known=packages is not None)
+    facing = _Facing(seen, packages, identity, usable.verdict == "ok")
+    lines = (
+        _python(facing),
+        _torch(facing),
+        _neuronx(facing),
+        _pair(facing),
+        *_beside(facing),
+        _compiler(facing),
+        _nki(facing),
+        _driver(facing),
+        _devices(facing),
+        _collect_env(facing),
+        _instance(facing),
+        _system(facing),
+        *_settings(seen),
+        *_caches(seen),
+        usable,
+    )
+    return Diagnosis(lines, (_emulated(facing), _lowering(facing)))
+
+
+@dataclass(frozen=True)
+class _Facing:
+    """What a line is judged from. `usable`: ``torch.neuron`` has a device, whatever the other signs say."""
+
+    seen: Observed
+    packages: Packages | None
+    identity: Identity
+    usable: bool
+
+    def unless_usable(self, verdict: Verdict) -> Verdict:
+        """A sign against a device cannot be firmer than the device itself."""
+        return "warn" if self.usable and verdict == "fail" else verdict
+
+    def version(self, name: str) -> str | None:
+        """Of a distribution."""
+        return self.packages.version(name) if self.packages else None
+
+
+# --- Python and torch ------------------------------------------------------------------------------------------------
+
+
+def _python(facing: _Facing) -> Line:
+    expected = "3.12, 3.13 or 3.14: torch-neuronx has wheels for these"
+    if facing.packages is None:
+        ending = facing.seen.packages
+        assert not isinstance(ending, Packages)
+        return Line(
+            Topic.PYTHON,
+            f"the interpreter {_ending(ending, 'answers')}",
+            expected,
+            "fail",
+            "Run smoketest with the interpreter your model runs with, and see that it starts: `python -c pass`.",
+        )
+    found = ".".join(map(str, facing.packages.python))
+    if facing.packages.python[:2] in facts.WHEEL_PYTHONS:
+        return Line(Topic.PYTHON, found, expected, "ok")
+    if facing.identity.native:
+        return Line(
+            Topic.PYTHON,
+            found,
+            expected,
+            "warn",
+            "torch-neuronx is installed all the same; where it misbehaves, use an environment of Python 3.12 to 3.14.",
+        )
+    return Line(
+        Topic.PYTHON,
+        found,
+        expected,
+        facing.unless_usable("fail"),
+        "Make an environment of Python 3.12 to 3.14, and install torch-neuronx and neuron-smoketest there.",
+    )
+
+
+def _torch(facing: _Facing) -> Line:
+    expected = "2.13 or 2.14, loading without an error"
+    step = facing.seen.backend.step("import torch")
+    version = facing.version("torch")
+    if version is None and facing.packages is not None and not (step and step.state == "done"):
+        return Line(Topic.TORCH, "torch is not installed", expected, "fail", _install_torch(facing.identity))
+    if step is None:
+        return Line(
+            Topic.TORCH,
+            f"{version or 'torch'}; whether it loads is not known: the probe {_ending(facing.seen.backend.ending)}",
+            expected,
+            "unknown",
+        )
+    if step.state == "done":
+        return _loaded_torch(str(step.value), expected)
+    if step.state == "begun" and isinstance(facing.seen.backend.ending, TimedOut):
+        return Line(
+            Topic.TORCH,
+            f"{version or 'torch'}; import torch {_ending(facing.seen.backend.ending)}",
+            expected,
+            "unknown",
+            "Run `python -c 'import torch'` once, which warms a cold disk, and ask again.",
+        )
+    return Line(
+        Topic.TORCH,
+        f"torch {version or 'of no distribution'} does not load: {_failure(step, facing.seen.backend.ending)}",
+        expected,
+        "fail",
+        "Reinstall it: `pip install --force-reinstall 'torch==2.14.0'`, or 2.13.0 for torch-neuronx 2.13.3.",
+    )
+
+
+def _loaded_torch(version: str, expected: str) -> Line:
+    if facts.TORCH_FIRST <= numbers(version)[:2] < facts.TORCH_LIMIT:
+        return Line(Topic.TORCH, version, expected, "ok")
+    return Line(
+        Topic.TORCH,
+        f"torch {version} is not of the releases smoketest and torch-neuronx work with",
+        expected,
+        "fail",
+        "Install torch 2.14.0, or 2.13.0 for torch-neuronx 2.13.3: `pip install 'torch==2.14.0'`.",
+    )
+
+
+def _install_torch(identity: Identity) -> str:
+    pair = next((pair for pair in facts.PAIRS if _is_of(identity.version, pair)), facts.PAIRS[-1])
+    return f"Install the release torch-neuronx is built for: `pip install 'torch=={pair.torch}'`."
+
+
+def _pair(facing: _Facing) -> Line:
+    expected = "; ".join(f"torch-neuronx {_dotted(pair.neuronx)} with torch {pair.torch}" for pair in facts.PAIRS)
+    step = facing.seen.backend.step("import torch")
+    torch = str(step.value) if step and step.state == "done" else facing.version("torch")
+    neuronx = facing.identity.version
+    if torch is None or neuronx is None or not facing.identity.native:
+        return Line(Topic.PAIR, "not compared: there are not both of them", expected, "unknown")
+    found = f"torch-neuronx {neuronx} with torch {torch}"
+    pair = next((pair for pair in facts.PAIRS if _is_of(neuronx, pair)), None)
+    if pair is None:
+        return Line(Topic.PAIR, f"{found}: no document names its pair", expected, "unknown")
+    wanted, given = numbers(pair.torch), numbers(torch)[:3]
+    if given == wanted:
+        return Line(Topic.PAIR, found, expected, "ok")
+    verdict: Verdict = "warn" if given[:2] == wanted[:2] else "fail"
+    advice = f"Install the torch it is built for: `pip install 'torch=={pair.torch}'`."
+    return Line(Topic.PAIR, f"{found} is no documented pair", expected, verdict, advice)
+
+
+def _is_of(version: str | None, pair: facts.Pair) -> bool:
+    return version is not None and numbers(version)[:3] == pair.neuronx
+
+
+# --- torch-neuronx ---------------------------------------------------------------------------------------------------
+
+_NATIVE = "the native backend, 2.13.3 or 2.14.3"
+_INSTALL = f"`{facts.INSTALL}`."
+_INSTALL_FRESH = f"Install the native release {_FRESH}: {_INSTALL}"
+
+_FAMILIES: dict[Family, tuple[Verdict, str, str]] = {
+    "native": ("ok", "{version}, the native backend", ""),
+    "unconfirmed": (
+        "warn",
+        "{version}: a native number, and no other sign of the native backend",
+        "Reinstall it where device neuron does not work: " + _INSTALL,
+    ),
+    "beta": (
+        "fail",
+        "torch-neuronx {version} is a closed beta of the native backend",
+        _INSTALL_FRESH,
+    ),
+    "newer": (
+        "fail",
+        "torch-neuronx {version} is newer than this smoketest knows (below 2.15)",
+        "Upgrade neuron-smoketest, or install a release it knows: " + _INSTALL,
+    ),
+    "unreleased": (
+        "fail",
+        "torch-neuronx {version} is a native backend under no release's number",
+        _INSTALL_FRESH,
+    ),
+    "legacy": (
+        "fail",
+        "torch-neuronx {version} is the older XLA-based product of the same name, which has no device neuron",
+        f"The two cannot share an environment. {_INSTALL_FRESH}",
+    ),
+    "placeholder": (
+        "fail",
+        "torch-neuronx {version} is the empty placeholder on PyPI, not the backend",
+        f"Take it from Amazon's index: `pip uninstall torch-neuronx`, then {_INSTALL}",
+    ),
+    "lookalike": (
+        "fail",
+        "torch-neuronx is not installed, something else goes by its name: {signs}",
+        f"What runs there is not the backend. Remove that, and install the native release: {_INSTALL}",
+    ),
+    "contradictory": (
+        "fail",
+        "torch-neuronx {version} bears signs of more than one product: {signs}",
+        _INSTALL_FRESH,
+    ),
+    "broken": (
+        "fail",
+        "torch-neuronx {version} is registered, but has no module torch_neuronx",
+        f"Reinstall it: `{facts.INSTALL} --force-reinstall`.",
+    ),
+    "absent": (
+        "fail",
+        "torch-neuronx is not installed",
+        f"On a Trn2 or Trn3 instance follow {facts.QUICKSTART}: {_INSTALL}",
+    ),
+}
+
+
+def _neuronx(facing: _Facing) -> Line:
+    if facing.packages is None:
+        return Line(Topic.NEURONX, _UNKNOWN_PACKAGES, _NATIVE, "unknown")
+    verdict, found, advice = _FAMILIES[facing.identity.family]
+    identity = facing.identity
+    found = found.format(version=identity.version, signs=", ".join(identity.signs))
+    if identity.family in ("native", "legacy") and len(identity.signs) > 1:
+        found += f" ({', '.join(identity.signs[1:])})"
+    return Line(Topic.NEURONX, found, _NATIVE, verdict, advice)
+
+
+def _beside(facing: _Facing) -> Iterator[Line]:
+    """Packages that do not go together with torch-neuronx."""
+    expected = "torch-neuronx once, without torch-xla, a public torch-mlir or a lookalike"
+    packages = facing.packages
+    if packages is None:
+        yield Line(Topic.BESIDE, _UNKNOWN_PACKAGES, expected, "unknown")
+        return
+    found = list(_conflicts(packages, native=facing.identity.native))
+    for text, verdict, advice in found:
+        yield Line(Topic.BESIDE, text, expected, verdict, advice)
+    if not found:
+        yield Line(Topic.BESIDE, "none", expected, "ok")
+
+
+def _conflicts(packages: Packages, *, native: bool) -> Iterator[tuple[str, Verdict, str]]:
+    """Found, verdict and advice of each."""
+    for name in ("torch-neuronx", "torch"):
+        versions = [found.version for found in packages.all(name)]
+        if len(versions) > 1:
+            yield (
+                f"{name} is registered {len(versions)} times: {', '.join(versions)}",
+                "fail",
+                f"Files of one lie over the other. Make a fresh environment, or run `pip uninstall {name}` until it is "
+                "gone, and install it again.",
+            )
+    if not native:
+        return
+    for name in (*facts.XLA, *facts.LOOKALIKES):
+        version = packages.version(name)
+        if version is not None:
+            yield (
+                f"{name} {version} beside the native torch-neuronx",
+                "fail",
+                f"The two cannot share an environment: `pip uninstall {name}`, or start {_FRESH}.",
+            )
+    version = packages.version("torch-mlir")
+    if version is not None:
+        over = any("torch_mlir" in found.folders for found in packages.all("torch-neuronx"))
+        yield (
+            f"torch-mlir {version}, the public one, beside torch-neuronx, which brings a torch_mlir of its own"
+            + (" whose files it lies over" if over else ""),
+            "fail" if over else "warn",
+            "Lowering may go through the wrong one: `pip uninstall torch-mlir`"
+            + (
+                ", then reinstall torch-neuronx." if over else ", and do not install smoketest's extra `lowering` here."
+            ),
+        )
+
+
+# --- compiler, driver, devices ---------------------------------------------------------------------------------------
+
+
+def _compiler(facing: _Facing) -> Line:
+    return _component(facing, Topic.COMPILER, facts.COMPILER, "neuronxcc", "fail")
+
+
+def _nki(facing: _Facing) -> Line:
+    return _component(facing, Topic.NKI, facts.NKI, "nki", "warn")
+
+
+def _component(facing: _Facing, topic: str, part: facts.Component, module: str, absent: Verdict) -> Line:
+    expected = f"{part.version} of SDK 2.33.0, or newer"
+    if facing.packages is None:
+        return Line(topic, _UNKNOWN_PACKAGES, expected, "unknown")
+    version = facing.version(part.name)
+    if version is None and module in facing.packages.modules:
+        return Line(topic, f"a module {module} of no distribution: version not known", expected, "unknown")
+    if version is None:
+        advice = f"It comes with the SDK: follow {facts.QUICKSTART}."
+        return Line(topic, f"{part.name} is not installed", expected, absent, advice)
+    if numbers(version) < numbers(part.version):
+        advice = "Failures it has may be mended in the release that torch-neuronx was published with: upgrade it."
+        return Line(topic, f"{version}, older than the SDK", expected, "warn", advice)
+    return Line(topic, version, expected, "ok")
+
+
+def _driver(facing: _Facing) -> Line:
+    expected = f"loaded, {facts.DRIVER.version} of SDK 2.33.0 or newer"
+    version = facing.seen.machine.driver
+    if version is None:
+        return Line(
+            Topic.DRIVER,
+            "no kernel module `neuron` is loaded",
+            expected,
+            facing.unless_usable("fail"),
+            f"On a Trn2 or Trn3 instance install the Neuron driver ({facts.QUICKSTART}); a container uses the host's.",
+        )
+    if not version:
+        return Line(Topic.DRIVER, "loaded; it does not say its version", expected, "unknown")
+    if numbers(version) < numbers(facts.DRIVER.version):
+        return Line(
+            Topic.DRIVER, f"{version}, older than the SDK", expected, "warn", "Upgrade the driver to the SDK's release."
+        )
+    return Line(Topic.DRIVER, version, expected, "ok")
+
+
+def _devices(facing: _Facing) -> Line:
+    expected = "lists the devices of the machine"
+    tool = facing.seen.neuron_ls
+    if tool.ending is None:
+        return Line(
+            Topic.DEVICES,
+            "there is no neuron-ls, neither on PATH nor in " + facts.NEURON_LS_FOLDER,
+            expected,
+            facing.unless_usable("fail"),
+            f"On a Trn2 or Trn3 instance install the Neuron tools ({facts.QUICKSTART}).",
+        )
+    ending = tool.ending
+    if not isinstance(ending, Ended):
+        advice = "The driver may hang: look at `sudo dmesg | tail`, end what uses the devices, or reboot."
+        return Line(Topic.DEVICES, f"neuron-ls {_ending(ending)}", expected, facing.unless_usable("fail"), advice)
+    if ending.code != 0:
+        return _failed_listing(facing, ending, expected)
+    return _listed(facing, ending.out, expected)
+
+
+def _failed_listing(facing: _Facing, ending: Ended, expected: str) -> Line:
+    advice = "See that the Neuron driver is loaded and the devices are there; `neuron-ls` alone shows the error."
+    if facts.NO_INSTANCE_INFORMATION in ending.out + ending.err:
+        advice = "In a container give it the devices: `docker run --device=/dev/neuron0 ...`, or `--privileged`."
+    found = f"neuron-ls {_ending(ending)}: {_last_line(ending)}"
+    return Line(Topic.DEVICES, found, expected, facing.unless_usable("fail"), advice)
+
+
+def _listed(facing: _Facing, text: str, expected: str) -> Line:
+    """neuron-ls gave a list; a capture of a trn1.2xlarge has one object for each device ([USER] backend.ai's tests)."""
+    devices = _json(text)
+    if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
+        found = "neuron-ls ended well, but its output is not the list this smoketest knows"
+        return Line(Topic.DEVICES, found, expected, "unknown")
+    if not devices:
+        advice = (
+            "Use a Trn2 or Trn3 instance; in a container give it the devices: `docker run --device=/dev/neuron0 ...`."
+        )
+        return Line(Topic.DEVICES, "neuron-ls lists no device", expected, facing.unless_usable("fail"), advice)
+    cores = [device.get("nc_count") for device in devices]
+    total = sum(core for core in cores if isinstance(core, int))
+    found = f"{_count(len(devices), 'device')}, {_count(total, 'core')}" if total else _count(len(devices), "device")
+    held = [process for device in devices for process in device.get("neuron_processes") or []]
+    if not held:
+        return Line(Topic.DEVICES, found, expected, "ok")
+    pids = sorted({str(process["pid"]) for process in held if isinstance(process, dict) and "pid" in process})
+    found += f", used by {_count(len(held), 'process', 'processes')}" + (f": {', '.join(pids)}" if pids else "")
+    return Line(Topic.DEVICES, found, expected, "warn", "A core serves one process: wait for it to end, or end it.")
+
+
+def _collect_env(facing: _Facing) -> Line:
+    expected = f"a line with `{facts.COLLECT_ENV_LINE}`"
+    tool = facing.seen.collect_env
+    if tool.ending is None:
+        return Line(
+            Topic.COLLECT_ENV, "not run: there is no torch_neuronx.collect_env of a native release", expected, "unknown"
+        )
+    if not isinstance(tool.ending, Ended):
+        return Line(
+            Topic.COLLECT_ENV, f"python -m torch_neuronx.collect_env {_ending(tool.ending)}", expected, "unknown"
+        )
+    lines = f"{tool.ending.out}\n{tool.ending.err}".splitlines()
+    quoted = next((line.strip() for line in lines if facts.COLLECT_ENV_LINE in line.lower()), None)
+    if quoted is not None:
+        return Line(
+            Topic.COLLECT_ENV,
+            f"quoted, not judged, since no public document tells its form: {quoted}",
+            expected,
+            "unknown",
+        )
+    found = f"it {_ending(tool.ending)} and has no such line"
+    return Line(Topic.COLLECT_ENV, found, expected, "unknown")
+
+
+# --- machine ---------------------------------------------------------------------------------------------------------
+
+
+def _instance(facing: _Facing) -> Line:
+    expected = "a Trn2 or Trn3 instance of Amazon EC2"
+    machine = facing.seen.machine
+    if machine.vendor is None or machine.product is None:
+        return Line(Topic.INSTANCE, "not known: the machine has no readable DMI names", expected, "unknown")
+    if machine.vendor != facts.VENDOR:
+        return Line(
+            Topic.INSTANCE, f"not known: {machine.vendor} {machine.product} by its DMI names", expected, "unknown"
+        )
+    if facts.INSTANCES.match(machine.product):
+        return Line(Topic.INSTANCE, machine.product, expected, "ok")
+    older = bool(facts.OTHER_NEURON_INSTANCES.match(machine.product))
+    return Line(
+        Topic.INSTANCE,
+        f"{machine.product} is an instance "
+        + ("of an older Neuron generation, which only the XLA-based product drives" if older else "without Trainium"),
+        expected,
+        facing.unless_usable("fail"),
+        "Use a Trn2 or Trn3 instance, such as trn2.3xlarge.",
+    )
+
+
+def _system(facing: _Facing) -> Line:
+    expected = "Ubuntu 26.04 on x86_64, for which there are wheels"
+    machine = facing.seen.machine
+    if machine.system != facts.SYSTEM or machine.architecture.lower() not in facts.ARCHITECTURES:
+        return Line(
+            Topic.SYSTEM,
+            f"{machine.system} on {machine.architecture}: torch-neuronx is for Linux on x86_64 only",
+            expected,
+            facing.unless_usable("fail"),
+            "Use a Trn2 or Trn3 instance.",
+        )
+    if machine.distribution == facts.WHEEL_SYSTEM:
+        return Line(Topic.SYSTEM, _system_name(machine), expected, "ok")
+    way = facts.OTHER_SYSTEMS.get(
+        machine.distribution or ("", ""), "use Ubuntu 26.04, or build torch-neuronx from source"
+    )
+    return Line(
+        Topic.SYSTEM,
+        f"{_system_name(machine)}: no standalone wheel of torch-neuronx is published for it",
+        expected,
+        "warn",
+        f"If torch-neuronx does not install or load: {way}.",
+    )
+
+
+def _system_name(machine: Machine) -> str:
+    return f"{machine.pretty or 'a Linux without os-release'} on {machine.architecture}"
+
+
+# --- settings and folders --------------------------------------------------------------------------------------------
+
+
+def _settings(seen: Observed) -> Iterator[Line]:
+    expected = "none set that changes what is measured"
+    found = [
+        (setting, seen.environ[setting.name])
+        for setting in facts.SETTINGS
+        if setting.name in seen.environ and seen.environ[setting.name].strip().lower() not in setting.harmless
+    ]
+    for setting, value in found:
+        yield Line(
+            Topic.SETTINGS,
+            f"{setting.name}={value}: {setting.effect}",
+            expected,
+            "warn",
+            f"`unset {setting.name}`, or set it on purpose in every run that is compared (NST304).",
+        )
+    if not found:
+        yield Line(Topic.SETTINGS, "none set", expected, "ok")
+
+
+def _caches(seen: Observed) -> Iterator[Line]:
+    expected = f"folders that can be written to, {_size(facts.LITTLE_SPACE)} free (smoketest's own measure)"
+    faults = [line for folder in seen.folders.folders if (line := _folder(folder, expected)) is not None]
+    yield from faults
+    wanted = sum(1 for cache in facts.CACHES if seen.environ.get(cache.name) or cache.default)
+    if len(seen.folders.folders) < wanted:
+        found = f"not all looked at: the probe {_ending(seen.folders.ending)}"
+        yield Line(Topic.CACHES, found, expected, "unknown", "A file system may hang: see `df`.")
+    elif not faults:
+        least = min(folder.free for folder in seen.folders.folders)
+        names = ", ".join(folder.path for folder in seen.folders.folders)
+        yield Line(Topic.CACHES, f"{names}: at least {_size(least)} free", expected, "ok")
+
+
+def _folder(folder: Folder, expected: str) -> Line | None:
+    """What is wrong with a folder; None where nothing is."""
+    elsewhere = f"Name another place: `export {folder.variable}=/path/with/space`."
+    if not folder.folder:
+        return Line(Topic.CACHES, f"{folder.path} is, or lies below, what is no folder", expected, "fail", elsewhere)
+    if not folder.writable:
+        return Line(Topic.CACHES, f"{folder.path} cannot be written to", expected, "fail", elsewhere)
+    if folder.free < facts.LITTLE_SPACE:
+        verdict: Verdict = "fail" if folder.free < facts.NO_SPACE else "warn"
+        advice = f"Make room. {elsewhere}"
+        return Line(Topic.CACHES, f"{folder.path}: {_size(folder.free)} free", expected, verdict, advice)
+    return None
+
+
+# --- torch.neuron ----------------------------------------------------------------------------------------------------
+
+_USABLE = "torch.neuron.is_available() is True and there is a device; no op is run to find out"
+_LOAD = "import torch_neuronx"
+
+
+def _usable(seen: Observed, identity: Identity, *, known: bool) -> Line:
+    """The device as torch sees it."""
+    backend = seen.backend
+    available = backend.step("torch.neuron.is_available()")
+    count = backend.step("torch.neuron.device_count()")
+    stuck = next((step for step in backend.steps if step.state == "begun"), None)
+    if stuck is not None:
+        return _stuck(stuck, backend.ending)
+    raised = next((step for step in backend.steps if step.state == "raised" and _concerns(step, identity)), None)
+    if raised is not None:
+        return _raised(raised)
+    if available is None or not known:
+        return _no_module(backend, identity, known)
+    if not identity.native:
+        found = "there is a torch.neuron, but it is not torch-neuronx's"
+        return Line(Topic.USABLE, found, _USABLE, "fail", "What runs on it is no measurement of a Trainium: see above.")
+    devices = count.value if count else None
+    found = f"is_available() is {available.value}, device_count() is {devices}"
+    if available.value is True and isinstance(devices, int) and devices > 0:
+        return Line(Topic.USABLE, found, _USABLE, "ok")
+    hidden = [f"{name}={seen.environ[name]}" for name in facts.VISIBLE_CORES if name in seen.environ]
+    advice = "See that `neuron-ls` lists a device, and that no other process holds its cores."
+    if hidden:
+        advice += f" {' and '.join(hidden)} decides which cores are seen: unset it."
+    return Line(Topic.USABLE, f"{found}: torch-neuronx finds no device", _USABLE, "fail", advice)
+
+
+def _concerns(step: Step, identity: Identity) -> bool:
+    """Whether a step that raised says something about the device, rather than about there being no torch-neuronx."""
+    if step.name == "torch.device('neuron')":
+        return False
+    return identity.native or step.name.startswith("torch.neuron")
+
+
+def _stuck(step: Step, ending: Ending) -> Line:
+    """The process hung or died in this step."""
+    advice = "Look for a compiler or another user of the device (`ps`, `neuron-ls`), end it, or reboot; then ask again."
+    if step.name == "import torch":
+        advice = "See the line about torch."
+    if isinstance(ending, Ended):
+        found = f"the process {_ending(ending)} in {step.name}"
+        advice = "Reinstall torch and torch-neuronx as a documented pair; see `sudo dmesg | tail` for the driver."
+        return Line(Topic.USABLE, found, _USABLE, "fail", advice)
+    return Line(Topic.USABLE, f"{step.name} {_ending(ending)}", _USABLE, "fail", advice)
+
+
+def _raised(step: Step) -> Line:
+    if facts.BUSY.search(step.error):
+        return Line(
+            Topic.USABLE,
+            f"the cores are busy: {step.name} raises {_short(step.error)}",
+            _USABLE,
+            "fail",
+            "Another process holds the device, and a core serves one process: `neuron-ls` names it; wait, or end it.",
+        )
+    advice = {
+        "import torch": "See the line about torch.",
+        _LOAD: "See that torch and torch-neuronx are a documented pair and that `neuron-ls` works; reinstall both.",
+    }.get(step.name, "See that `neuron-ls` lists a device, and that no other process holds its cores.")
+    return Line(Topic.USABLE, f"{step.name} raises {_short(step.error)}", _USABLE, "fail", advice)
+
+
+def _no_module(backend: Backend, identity: Identity, known: bool) -> Line:
+    if not backend.steps or not known:
+        found = f"not asked: the probe {_ending(backend.ending)}"
+        return Line(Topic.USABLE, found, _USABLE, "unknown", "Put right what the lines above name, and ask again.")
+    torch = backend.step("import torch")
+    if torch is None or torch.state != "done":
+        return Line(Topic.USABLE, "not asked: torch does not load", _USABLE, "fail", "See the line about torch.")
+    name = backend.step("torch.device('neuron')")
+    if name is not None and name.state == "done" and not identity.native:
+        found = "the device's name is known to torch, but there is no torch.neuron: something took the name only"
+        return Line(Topic.USABLE, found, _USABLE, "fail", "See the line about torch-neuronx.")
+    if identity.native:
+        advice = "See that torch and torch-neuronx are a documented pair; then reinstall both."
+        return Line(Topic.USABLE, "torch-neuronx loads, but gives no torch.neuron", _USABLE, "fail", advice)
+    advice = "See the line about torch-neuronx."
+    return Line(Topic.USABLE, "there is no torch.neuron without torch-neuronx", _USABLE, "fail", advice)
+
+
+# --- the emulated device ---------------------------------------------------------------------------------------------
+
+
+def _emulated(facing: _Facing) -> Line:
+    expected = "torch 2.13 to 2.15; neither Trainium nor torch-neuronx"
+    step = facing.seen.backend.step("import torch")
+    if step is not None and step.state == "done":
+        version = str(step.value)
+        if facts.TORCH_FIRST <= numbers(version)[:2] < facts.TORCH_LIMIT:
+            return Line(Topic.EMULATED, f"usable, with torch {version}", expected, "ok")
+        found = f"torch {version} is not of the releases it works with"
+        return Line(Topic.EMULATED, found, expected, "fail", "Install one that is: `pip install 'torch>=2.13,<2.16'`.")
+    if step is not None and step.state == "begun" and isinstance(facing.seen.backend.ending, TimedOut):
+        found = f"not known: import torch {_ending(facing.seen.backend.ending)}"
+        return Line(Topic.EMULATED, found, expected, "unknown", "Run `python -c 'import torch'` once, and ask again.")
+    found = "torch does not load" if facing.version("torch") else "torch is not installed"
+    return Line(Topic.EMULATED, found, expected, "fail", "Install it: `pip install 'torch>=2.13,<2.16'`.")
+
+
+def _lowering(facing: _Facing) -> Line:
+    expected = "torch-mlir, for the compile probe"
+    if facing.packages is None:
+        return Line(Topic.LOWERING, _UNKNOWN_PACKAGES, expected, "unknown")
+    version = facing.version("torch-mlir")
+    if version is not None:
+        return Line(Topic.LOWERING, f"torch-mlir {version}", expected, "ok")
+    if "torch_mlir" in facing.packages.modules:
+        return Line(Topic.LOWERING, "a torch_mlir that torch-mlir did not install", expected, "unknown")
+    advice = (
+        "Without it the compile probe is skipped, and the report says so: `pip install 'neuron-smoketest[lowering]'`."
+    )
+    if facing.identity.native:
+        advice = "The compile probe is skipped, and the report says so; do not install it beside torch-neuronx."
+    return Line(Topic.LOWERING, "torch-mlir is not installed", expected, "warn", advice)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _ending(ending: Ending, well: str = "ended") -> str:
+    """How a process ended, as the end of a sentence."""
+    if isinstance(ending, NotStarted):
+        return f"does not start ({ending.reason})"
+    if isinstance(ending, TimedOut):
+        return f"did not answer within {ending.seconds:.0f} s" if ending.seconds else "was not run: the time was over"
+    if ending.code < 0:
+        return f"was killed by {_signal(-ending.code)}"
+    return f"ended with status {ending.code}" if ending.code else well
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _failure(step: Step, ending: Ending) -> str:
+    """Why a step did not end well."""
+    return _short(step.error) if step.state == "raised" else f"the process {_ending(ending)}"
+
+
+def _last_line(ending: Ended) -> str:
+    lines = [line.strip() for line in f"{ending.out}\n{ending.err}".splitlines() if line.strip()]
+    return _short(lines[-1]) if lines else "it said nothing"
+
+
+def _short(text: str, limit: int = 240) -> str:
+    line = re.sub(r"\s+", " ", text).strip()
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _size(count: int) -> str:
+    """Bytes for a person."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+def _dotted(number: tuple[int, ...]) -> str:
+    return ".".join(map(str, number))
