@@ -39,6 +39,10 @@ def view_kernel(op: Overload) -> Kernel:
     return on_cpu_key(op)
 
 
+_RESIZES_ITS_OUT = frozenset({"aten::mse_loss.out", "aten::smooth_l1_loss.out"})
+"""CPU kernels that use the scalar they are given for a result as scratch space: on an alias they warn of resizing."""
+
+
 @dataclass
 class _Plan:
     """What an op's schema says.
@@ -50,6 +54,7 @@ class _Plan:
         outs: names of the ``out=`` arguments.
         back: for each result, the argument it is (position or name), or None for a new tensor.
         writes: whether the op writes any argument.
+        owns_outs: whether the op is given ``out=`` tensors with memory of their own rather than aliases.
         takes_numbers: whether a number may be passed where the schema says Tensor.
     """
 
@@ -59,6 +64,7 @@ class _Plan:
     outs: list[str] = field(default_factory=list)
     back: list[int | str | None] = field(default_factory=list)
     writes: bool = False
+    owns_outs: bool = False
     takes_numbers: bool = False
 
 
@@ -100,6 +106,7 @@ def _read(op: Overload, native: bool) -> _Plan:
         alias = result.alias_info
         plan.back.append(None if alias is None else written.get(frozenset(alias.before_set)))
     plan.writes = bool(written)
+    plan.owns_outs = op.name() in _RESIZES_ITS_OUT
     plan.takes_numbers = op.name() in _TAKES_NUMBERS
     return plan
 
@@ -188,15 +195,14 @@ def _writing(call: Kernel, plan: _Plan) -> Kernel:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         positional, keyword = _enter(plan, args, kwargs)
+        if plan.owns_outs:
+            _own(outs, keyword)
         try:
             out = call(*positional, **keyword)
         except RuntimeError as error:
             if not outs or "resiz" not in str(error):
                 raise
-            # An alias cannot grow its memory: run on tensors that own theirs.
-            for name in outs:
-                if isinstance(keyword.get(name), Tensor):
-                    keyword[name] = torch.empty(0, dtype=keyword[name].dtype)
+            _own(outs, keyword)  # an alias cannot grow its memory
             out = call(*positional, **keyword)
         for name in outs:
             settle(kwargs.get(name), keyword.get(name))
@@ -208,6 +214,13 @@ def _writing(call: Kernel, plan: _Plan) -> Kernel:
         return results[0] if len(results) == 1 else tuple(results) or None
 
     return kernel
+
+
+def _own(outs: list[str], keyword: dict[str, Any]) -> None:
+    """Put empty tensors that own their memory, and so can grow, in the place of the ``out=`` arguments."""
+    for name in outs:
+        if isinstance(keyword.get(name), Tensor):
+            keyword[name] = torch.empty(0, dtype=keyword[name].dtype)
 
 
 def _enter(plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -1,0 +1,232 @@
+"""Which ops run on the CPU, under which name, and who is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+import smoketest
+from smoketest.devices import emulated
+from smoketest.devices.emulated import EmulatedDevice, FallbackWarning
+from smoketest.errors import DeviceUnavailable, ProfileError
+
+REPORTED: list[tuple[str, Callable[[Tensor, Tensor], object]]] = [
+    # What a Trainium user saw fall back in EquiformerV3, under the names the real tracker printed [USER-B3].
+    ("aten::atan2.out", lambda x, i: torch.atan2(x, x)),
+    ("aten::acos.out", lambda x, i: torch.acos(x)),
+    ("aten::linalg_cross.out", lambda x, i: torch.linalg.cross(x, x)),
+    ("aten::sort.values_stable", lambda x, i: torch.sort(x)),
+    ("aten::scatter_reduce.two_out", lambda x, i: torch.zeros_like(x).scatter_reduce(0, i, x, "sum")),
+    ("aten::index_fill_.int_Scalar", lambda x, i: x.index_fill_(0, i[:, 0], 0.0)),
+    ("aten::uniform_", lambda x, i: torch.empty_like(x).uniform_()),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), REPORTED, ids=[name for name, _ in REPORTED])
+def test_an_op_reported_from_trainium_is_recorded_under_the_name_reported(
+    name: str, call: Callable[[Tensor, Tensor], object], device: EmulatedDevice
+) -> None:
+    x, i = torch.rand(3, 3).to("neuron"), torch.zeros(3, 3, dtype=torch.int64).to("neuron")
+    device.clear_op_tracking()
+    call(x, i)
+    assert device.get_fallback_ops() == [name]
+
+
+def test_repeat_interleave_has_a_kernel_since_and_is_not_recorded(device: EmulatedDevice) -> None:
+    torch.repeat_interleave(torch.tensor([1, 2]).to("neuron"))
+    assert device.get_fallback_ops() == []
+    assert "aten::repeat_interleave.Tensor" in device.get_executed_ops()
+
+
+class _Seen(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+NOT_ON_THE_DEVICE = (
+    "jiterator_",  # CUDA only
+    "sparse.",  # sparse layouts have dispatch keys of their own
+    "tril_indices",  # takes no tensor: the sample's device is the CPU
+    "triu_indices",
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_the_registry_predicts_the_recorded_names_for_pytorchs_own_samples(
+    dtype: torch.dtype, device: EmulatedDevice
+) -> None:
+    """Every overload dispatched: predicted to fall back is recorded so, and nothing native is recorded."""
+    profile, wrong, predicted = device.profile, [], set()
+    for op in op_db:
+        if dtype not in op.supported_dtypes("cpu") or op.name.startswith(NOT_ON_THE_DEVICE):
+            continue
+        sample = next(iter(op.sample_inputs("cpu", dtype)), None)
+        if sample is None:
+            continue
+        seen, recorded = _run(op, sample, device)
+        for name in seen:
+            expected = profile.fallback_name(name)
+            if expected is not None:
+                predicted.add(name)
+                wrong += [] if expected in recorded else [f"{op.name}: {expected} is not recorded"]
+        wrong += [f"{op.name}: {name} is native, and recorded" for name in recorded if profile.is_native(name)]
+    assert wrong == []
+    assert len(predicted) > 100
+
+
+def _run(op, sample, device: EmulatedDevice) -> tuple[set[str], set[str]]:  # type: ignore[no-untyped-def]
+    def move(x: object) -> object:
+        return x.to("neuron") if isinstance(x, Tensor) and x.layout is torch.strided else x
+
+    value, args, kwargs = tree_map(move, (sample.input, sample.args, sample.kwargs))
+    device.clear_op_tracking()
+    with _Seen() as seen, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own, about deprecated or experimental ops
+        try:
+            op(value, *args, **kwargs)
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+            pass  # recorded before it runs, so that an op that raises is recorded too
+    return seen.names, set(device.get_fallback_ops())
+
+
+def test_the_tracker_gives_unique_names_until_it_is_cleared(device: EmulatedDevice) -> None:
+    x = torch.rand(3).to("neuron")
+    for _ in range(3):
+        torch.acos(x)
+        torch.atan2(x, x)
+    assert sorted(emulated.get_fallback_ops()) == ["aten::acos.out", "aten::atan2.out"]
+    assert "aten::_to_copy" in emulated.get_executed_ops()
+    emulated.clear_op_tracking()
+    assert emulated.get_fallback_ops() == []
+    assert emulated.get_executed_ops() == []
+
+
+def test_ops_of_the_backward_thread_and_the_optimizer_are_recorded(device: EmulatedDevice) -> None:
+    w = torch.nn.Parameter(torch.rand(3, 3).to("neuron"))
+    optimizer = torch.optim.Rprop([w])
+    loss = torch.nn.functional.mse_loss(w, torch.zeros_like(w))
+    device.clear_op_tracking()
+    loss.backward()
+    assert device.get_fallback_ops() == ["aten::mse_loss_backward"]
+    device.clear_op_tracking()
+    optimizer.step()
+    assert device.get_executed_ops() != []
+
+
+def test_an_op_of_the_view_whitelist_is_silent(device: EmulatedDevice) -> None:
+    device.warn = True
+    z = torch.view_as_complex(torch.rand(3, 2).to("neuron"))
+    torch.view_as_real(z)
+    assert device.get_fallback_ops() == []
+
+
+def test_an_op_that_falls_back_warns_once_at_the_users_line(device: EmulatedDevice) -> None:
+    x = torch.rand(3).to("neuron")
+    device.warn = True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.acos(x)
+        torch.acos(x)
+    assert [str(w.message) for w in caught] == ["Operator ' aten::acos.out ' fell back to CPU"]
+    assert caught[0].category is FallbackWarning
+    assert issubclass(FallbackWarning, UserWarning)
+    assert caught[0].filename == __file__
+
+
+def test_clearing_the_tracker_lets_an_op_warn_again(device: EmulatedDevice) -> None:
+    x = torch.rand(3).to("neuron")
+    device.warn = True
+    with pytest.warns(FallbackWarning):
+        torch.acos(x)
+    device.clear_op_tracking()
+    with pytest.warns(FallbackWarning):
+        torch.acos(x)
+
+
+def test_a_silent_device_does_not_warn(device: EmulatedDevice) -> None:
+    assert smoketest.emulate(warn=False) is device
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.acos(torch.rand(3).to("neuron"))
+    assert device.get_fallback_ops() == ["aten::acos.out"]
+
+
+def test_a_filter_that_makes_errors_of_warnings_stops_at_the_fallback(device: EmulatedDevice) -> None:
+    device.warn = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FallbackWarning, match=r"aten::acos\.out"):
+            torch.acos(torch.rand(3).to("neuron"))
+
+
+def test_an_observer_sees_every_op_before_it_runs(device: EmulatedDevice) -> None:
+    seen: list[tuple[str, bool]] = []
+    x = torch.rand(4).to("neuron")
+    device.observe(lambda name, fell_back: seen.append((name, fell_back)))
+    torch.acos(x.view(2, 2) + x.view(2, 2))
+    device.observe(None)
+    x.add(x)
+    assert [entry for entry in seen if entry[0] not in ("aten::empty_strided", "aten::empty.memory_format")] == [
+        ("aten::view", False),
+        ("aten::view", False),
+        ("aten::add.Tensor", False),
+        ("aten::acos.out", True),
+    ]
+
+
+def test_an_observer_sees_the_op_that_raises(device: EmulatedDevice) -> None:
+    seen: list[str] = []
+    device.observe(lambda name, fell_back: seen.append(name))
+    with pytest.raises(RuntimeError):
+        torch.mm(torch.rand(2, 3).to("neuron"), torch.rand(2, 3).to("neuron"))
+    assert seen[-1] == "aten::mm"
+
+
+def test_emulating_again_gives_the_same_device(device: EmulatedDevice) -> None:
+    assert smoketest.emulate(warn=False) is device
+
+
+def test_another_profile_is_refused_in_the_same_process(device: EmulatedDevice, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    other = device.profile.model_copy(update={"name": "other"})
+    path = tmp_path / "other.json"
+    path.write_text(other.model_dump_json(by_alias=True))
+    with pytest.raises(DeviceUnavailable) as caught:
+        smoketest.emulate(str(path))
+    assert str(caught.value) == (
+        "this process already emulates a device with the profile 'torch-neuronx-prerelease-2026-04', "
+        "and cannot change to 'other'\n  hint: start another Python process for the other profile"
+    )
+
+
+def test_a_profile_that_is_not_there_is_one_error(device: EmulatedDevice) -> None:
+    with pytest.raises(ProfileError, match=r"nowhere\.json: cannot read this operator profile"):
+        smoketest.emulate("nowhere.json")
+
+
+def test_the_profile_decides_what_falls_back(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """With a list of its own, in a process of its own: atan2 is native, mm is not."""
+    path = tmp_path / "mine.json"
+    path.write_text(
+        '{"name": "mine", "note": "", "source": "", "date": "2026-12", "grade": "EXPORT", "torch_version": "2.13",'
+        '"native": {"aten::atan2.out": "cpp", "aten::add.Tensor": "cpp"}}'
+    )
+    program = (
+        "import sys, smoketest, torch; d = smoketest.emulate(sys.argv[1], warn=False);"
+        "x = torch.eye(2).to('neuron'); torch.atan2(x, x); x.mm(x); x + x; print(sorted(d.get_fallback_ops()))"
+    )
+    out = subprocess.run([sys.executable, "-c", program, path], check=True, capture_output=True, text=True).stdout
+    assert out == "['aten::mm']\n" or out == "['aten::mm.out']\n"
