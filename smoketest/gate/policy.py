@@ -88,7 +88,7 @@ def judge(
     tail = _warnings(judged) + _expired(gate, today)
     if problem is not None:
         seen = f"{_denials(denied)}, {tail}" if denied else f"no denied finding, {tail}"
-        return Judgement(judged, "error", 1, f"{problem}; seen until then: {seen}")
+        return Judgement(judged, "error", 1, f"{problem}; seen until then: {seen}" if judged else problem)
     if denied:
         return Judgement(judged, "fail", 1, f"{_denials(denied)}, {tail}{_partly(eager_status, compile_status)}")
     if eager_status != "ran":

@@ -6,7 +6,7 @@ import re
 
 from smoketest.render.words import clean
 
-__all__ = ["block", "code", "prose"]
+__all__ = ["block", "code", "mixed", "prose"]
 
 _PROSE = {
     **{ord(character): f"\\{character}" for character in "\\`*_[]|~$"},
@@ -32,6 +32,21 @@ def code(text: str, limit: int = 160) -> str:
         # Inside <code> Markdown still reads markup, and in a table the bar splits cells: entities do neither.
         return f"<code>{line.translate(_ENTITIES)}</code>"
     return f"`{line}`"
+
+
+def mixed(text: str, limit: int = 600) -> str:
+    """Prose with pieces of code between single backticks, as remedies and messages have them."""
+    parts = clean(text, limit).split("`")
+    if len(parts) % 2 == 0 or not all(part.strip() for part in parts[1::2]):
+        return prose(text, limit)
+    shown = []
+    for number, part in enumerate(parts):
+        if number % 2:
+            shown.append(code(part, limit))
+        else:
+            # `prose` would trim the blanks that keep prose and code apart.
+            shown.append(part.translate(_PROSE))
+    return "".join(shown)
 
 
 def block(text: str, language: str, limit: int = 400) -> str:

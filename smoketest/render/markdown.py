@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from smoketest.findings.report import Finding, Report
 from smoketest.render import words
-from smoketest.render.escape import block, code, prose
+from smoketest.render.escape import block, code, mixed, prose
 
 __all__ = ["LIMIT", "render"]
 
@@ -35,7 +35,8 @@ def render(report: Report) -> str:
     findings = words.worst_first(report.findings)
     start = [
         _verdict_line(report),
-        f"Check {code(report.name)}, {prose(report.created, 40)}. {prose(words.device_note(report), 800)}",
+        f"Check {code(report.name)}, {prose(report.created, 40)}. {prose(words.device_note(report))}",
+        *([f"About the profile: {prose(report.device.profile_note)}"] if report.device.profile_note else []),
         *_section("Checked", [f"- {prose(line, 700)}" for line in words.checked(report)], 8_000),
         *_section("Not checked", [f"- {_not_checked(entry.what, entry.why)}" for entry in report.not_checked], 8_000),
     ]
@@ -126,10 +127,10 @@ def _block(number: int, finding: Finding, report: Report) -> str:
     else:
         parts.append("Line not known" + (f", {finding.phase}." if finding.phase else "."))
     if finding.message:
-        parts.append(f"Cause: {prose(finding.message, 900)}")
+        parts.append(f"Cause: {mixed(finding.message, 900)}")
     parts.append("\n".join(f"- {line}" for line in _details(finding)))
     if finding.remedy:
-        parts.append(f"Instead: {prose(finding.remedy, 900)}")
+        parts.append(f"Instead: {mixed(finding.remedy, 900)}")
     return _join(parts)
 
 

@@ -63,14 +63,13 @@ def row(report: Report) -> Row:
 
 
 def terminal(rows: Sequence[Row], *, width: int = 80, color: bool = False) -> str:
-    """The table as text of at most `width` columns, ending in a newline."""
+    """The table as text of at most `width` columns, then why each check that does not pass does not."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("check", overflow="fold", max_width=24)
+    table.add_column("check", overflow="fold")
     table.add_column("verdict")
     for heading in ("exit", "denied", "warnings"):
         table.add_column(heading, justify="right")
     table.add_column("device")
-    table.add_column("what", overflow="fold", ratio=1)
     for entry in rows:
         table.add_row(
             Text(words.clean(entry.name, 80)),
@@ -79,10 +78,13 @@ def terminal(rows: Sequence[Row], *, width: int = 80, color: bool = False) -> st
             Text(_number(entry.denied)),
             Text(_number(entry.warnings)),
             Text(entry.device or "-"),
-            Text(words.clean(entry.headline, 240)),
         )
     out = io.StringIO()
-    console(out, width=width, color=color).print(table)
+    target = console(out, width=width, color=color)
+    target.print(table)
+    for entry in rows:
+        if entry.verdict != "PASS":
+            target.print(Text(f"{words.clean(entry.name, 80)}: {words.clean(entry.headline, 400)}", overflow="fold"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n") + "\n"
 
 

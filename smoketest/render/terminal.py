@@ -55,7 +55,7 @@ def console(out: io.StringIO, *, width: int, color: bool) -> Console:
 
 def _lines(report: Report) -> Iterator[_Line]:
     style = _STYLES[report.status]
-    yield 0, _text((words.verdict(report), style), f" {report.name} on {words.device(report)}")
+    yield 0, _text((words.verdict(report), style), f" {words.clean(report.name, 60)} on {words.device(report)}")
     yield 0, _text((report.headline, "bold"))
     yield 0, _text((words.device_note(report), "dim"))
     groups = words.by_verdict(report.findings)
@@ -84,15 +84,20 @@ def _group(
     for finding in findings[:most]:
         remedy = finding.remedy if full and finding.remedy not in told else None
         told.add(remedy)
-        yield from _finding(report, finding, finding.message if full else None, remedy)
+        # A warned fallback is told by its title; why a graph breaks, only by its message.
+        cause = finding.message if full or finding.rule != "NST101" else None
+        yield from _finding(report, finding, cause, remedy)
     if len(findings) > most:
         yield 2, _text(f"… and {len(findings) - most:,} more, in report.md and report.json")
 
 
 def _finding(report: Report, finding: Finding, cause: str | None, remedy: str | None) -> Iterator[_Line]:
     """A finding in a few lines: op, place, numbers, and what else is given."""
-    phase = f" in {finding.phase}" if finding.phase else ""
-    yield 2, _text((finding.op or finding.rule, "bold"), f"  {words.title(finding, report)}{phase} ({finding.rule})")
+    title, phase = words.title(finding, report), f" in {finding.phase}" if finding.phase else ""
+    if finding.op:
+        yield 2, _text((finding.op, "bold"), f"  {title}{phase} ({finding.rule})")
+    else:
+        yield 2, _text((title, "bold"), f"{phase} ({finding.rule})")
     code = f"  {finding.site.code}" if finding.site and finding.site.code else ""
     yield 4, _text((words.place(finding.site), "cyan"), (code, "dim"))
     crossing, modules = words.crossing(finding), words.modules(finding)

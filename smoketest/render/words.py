@@ -83,18 +83,17 @@ def verdict(report: Report) -> str:
 def device(report: Report) -> str:
     """Which device the steps ran on, such as ``the emulated neuron device (operator profile NAME)``."""
     if report.device.kind == "emulated":
-        return f"the emulated neuron device (operator profile {report.device.profile or 'unknown'})"
+        return f"the emulated neuron device (operator profile {clean(report.device.profile or 'unknown', 80)})"
     if report.device.kind == "neuron":
         version = report.environment.torch_neuronx
-        return f"the neuron device (torch-neuronx {version})" if version else "the neuron device"
+        return f"the neuron device (torch-neuronx {clean(version, 40)})" if version else "the neuron device"
     return "plain CPU"
 
 
 def device_note(report: Report) -> str:
-    """What results from this device are worth, in a sentence or two."""
+    """What results from this device are worth, in a sentence."""
     if report.device.kind == "emulated":
-        note = f" {report.device.profile_note}" if report.device.profile_note else ""
-        return f"Predictions from an operator profile: nothing ran on Trainium hardware.{note}"
+        return "Predictions from an operator profile: nothing ran on Trainium hardware."
     if report.device.kind == "neuron":
         return "Where ops ran was measured on this device; whether they lower is predicted with the public torch-mlir."
     return "Plain CPU runs every op: this says nothing about where ops run on a Trainium device."
@@ -202,7 +201,8 @@ def checked(report: Report) -> list[str]:
     if report.eager.continued_past:
         lines.append(f"The run went on past ops that the device would have stopped at: {_list(report)}.")
     lines.append(f"Compile probe: {_ended(report.compile.status, report.compile.reason)}{_probe(report)}")
-    lines.append(f"Comparison with CPU: {_ended(report.parity.status, report.parity.reason)}{_parity(report)}")
+    if report.parity.status != "skipped":
+        lines.append(f"Comparison with CPU: {_ended(report.parity.status, report.parity.reason)}{_parity(report)}")
     rows = _operators(report)
     return [*lines, rows] if rows else lines
 
@@ -212,7 +212,10 @@ def _list(report: Report) -> str:
 
 
 def _ended(status: PartStatus, reason: str | None) -> str:
-    return _ENDED[status] + (f" ({reason.rstrip('.')})" if reason else "")
+    word, why = _ENDED[status], (reason or "").rstrip(".")
+    if why.startswith(word):
+        return why
+    return f"{word} ({why})" if why else word
 
 
 def _steps(report: Report) -> str:

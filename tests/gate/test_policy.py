@@ -229,7 +229,7 @@ def test_clean_means_no_denied_finding_and_counts_what_was_looked_at() -> None:
         ({"unknown": ["no op tracker"]}, "unknown: fallbacks were not checked (no op tracker), no warnings"),
         (
             {"problem": "crashed with SIGKILL in step 2 (timed), backward"},
-            "crashed with SIGKILL in step 2 (timed), backward; seen until then: no denied finding, no warnings",
+            "crashed with SIGKILL in step 2 (timed), backward",
         ),
     ],
 )
@@ -268,6 +268,9 @@ def test_denials_stand_beside_what_ended_early() -> None:
     )
     assert decide(finding(), problem="timed out after 9 s").headline == (
         "timed out after 9 s; seen until then: 1 fallback denies, no warnings"
+    )
+    assert decide(finding("NST204"), problem="timed out after 9 s").headline == (
+        "timed out after 9 s; seen until then: no denied finding, 1 warning"
     )
 
 

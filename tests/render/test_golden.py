@@ -1,0 +1,41 @@
+"""Whole outputs, compared with files under golden/.
+
+After a change that is meant: ``SMOKETEST_REGENERATE=1 pytest tests/render/test_golden.py``, then read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from sample_reports import SAMPLES
+
+from smoketest.render import render
+from smoketest.render.summary import Row, markdown, row, terminal
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def check(name: str, found: str) -> None:
+    file = GOLDEN / name
+    if os.environ.get("SMOKETEST_REGENERATE"):
+        file.write_text(found, encoding="utf-8", newline="\n")
+    assert found == file.read_text(encoding="utf-8"), f"{name} differs; see the top of {Path(__file__).name}"
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(("form", "suffix"), [("json", "json"), ("markdown", "md"), ("terminal", "txt")])
+def test_report_reads_as_it_should(name: str, form: str, suffix: str) -> None:
+    check(f"{name}.{suffix}", render(SAMPLES[name](), form))  # type: ignore[arg-type]
+
+
+def test_colours_are_only_colours() -> None:
+    check("equivariant.ansi", render(SAMPLES["equivariant"](), "terminal", color=True))
+
+
+def test_summary_reads_as_it_should() -> None:
+    rows = [row(make()) for name, make in SAMPLES.items() if name != "hostile"]
+    rows.append(Row.without_report("configs/broken.yaml", 2, "configs/broken.yaml:3:1: unknown key 'modle'"))
+    check("summary.txt", terminal(rows))
+    check("summary.md", markdown(rows))

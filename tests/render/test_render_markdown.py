@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from sample_reports import EVIL, SAMPLES, base, judged
+
+from smoketest.findings import NotChecked, Observation, Site, merge
+from smoketest.render.escape import block, code, mixed, prose
+from smoketest.render.markdown import LIMIT, render
+
+TEXT = st.text(st.characters(exclude_categories=()), max_size=60) | st.text("`|\\<>&*_[]()#@~$\n\r !-=:1.", max_size=40)
+
+
+def parse(text: str) -> list[Token]:
+    """All tokens of GitHub's Markdown, inline ones too."""
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    return [inner for token in tokens for inner in (token, *(token.children or []))]
+
+
+def html(tokens: list[Token]) -> set[str]:
+    return {token.content.strip() for token in tokens if token.type in ("html_inline", "html_block")}
+
+
+def kinds(tokens: list[Token]) -> set[str]:
+    return {token.type for token in tokens}
+
+
+PLAIN = {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
+
+
+@settings(deadline=None)
+@example(EVIL)
+@given(TEXT)
+def test_prose_is_text_and_nothing_but_text(text: str) -> None:
+    tokens = parse(f"Cause: {prose(text)}")
+    assert kinds(tokens) <= PLAIN
+    assert not re.search(r"(?<!\\)[@#](?=\w)", "".join(prose(text).replace("&#", "")))
+
+
+@settings(deadline=None)
+@example(EVIL)
+@given(TEXT)
+def test_code_is_code_and_nothing_else(text: str) -> None:
+    tokens = parse(f"At {code(text)}, forward")
+    assert kinds(tokens) <= PLAIN | {"code_inline", "html_inline"}
+    assert html(tokens) in (set(), {"<code>", "</code>"})
+
+
+@settings(deadline=None)
+@example(EVIL)
+@example("a`b|c")
+@given(TEXT)
+def test_a_table_row_stays_one_row_of_two_cells(text: str) -> None:
+    tokens = parse(f"| a | b |\n| --- | --- |\n| {code(text)} | {prose(text)} |\n\nafter")
+    assert [token.type for token in tokens].count("td_open") == 2
+    assert [token.type for token in tokens].count("tr_open") == 2
+
+
+@settings(deadline=None)
+@example(EVIL)
+@given(TEXT)
+def test_a_fenced_block_ends_where_it_should(text: str) -> None:
+    tokens = parse(f"{block(text, 'python')}\n\nafter")
+    assert [token.type for token in tokens].count("fence") == 1
+    assert tokens[-2].content == "after"
+
+
+@settings(deadline=None)
+@example(EVIL)
+@given(TEXT)
+def test_mixed_text_holds_code_and_prose_only(text: str) -> None:
+    tokens = parse(f"Instead: {mixed(text)}")
+    assert kinds(tokens) <= PLAIN | {"code_inline", "html_inline"}
+    assert html(tokens) in (set(), {"<code>", "</code>"})
+
+
+def test_code_in_a_remedy_is_shown_as_code() -> None:
+    assert mixed("Write `-torch.ceil(-x)`, not x_.") == "Write `-torch.ceil(-x)`, not x\\_."
+
+
+def test_characters_that_hide_or_turn_text_are_shown_as_escapes() -> None:
+    assert prose("a\u202eb\x00c\x1b[0m\ud800") == "a\\\\u202eb\\\\x00c\\\\x1b\\[0m\\\\ud800"
+    assert prose("one\ntwo\u2028three\tfour") == "one two three four"
+
+
+def test_a_hostile_report_holds_no_markup_but_ours() -> None:
+    text = render(SAMPLES["hostile"]())
+    tokens = parse(text)
+    assert html(tokens) == {"<code>", "</code>"}
+    assert not kinds(tokens) & {"link_open", "image", "s_open", "hr", "blockquote_open"}
+    headings = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
+    assert [h.split()[0] for h in headings] == [
+        "ERROR", "Checked", "Not", "Findings", "1.", "Environment", "Reproduce",
+    ]  # fmt: skip
+    assert [token.type for token in tokens].count("tr_open") == 2
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u200b\u202a-\u202e\u2066-\u2069]", text)
+
+
+def many(count: int, text: str = "x") -> tuple[Any, ...]:
+    return merge(
+        Observation(
+            "NST101",
+            op=f"aten::op{i}",
+            phase="forward",
+            grounds="measured" if i % 2 else "no_kernel_known",
+            site=Site(file="m.py", line=i, code=text),
+            module=text,
+            calls=i + 1,
+            bytes=1000 * i,
+            message=text,
+            remedy=text,
+        )
+        for i in range(count)
+    )
+
+
+@pytest.mark.parametrize("text", ["x", "word " * 400, "`|" * 2000, "\u202e" * 500, "&" * 3000])
+@pytest.mark.parametrize("count", [1, 30, 400])
+def test_no_report_is_longer_than_the_limit_and_what_is_left_out_is_counted(count: int, text: str) -> None:
+    notes = tuple(NotChecked(what=text, why=text) for _ in range(200))
+    report = judged(base("big", findings=many(count, text), not_checked=notes, command=text))
+    out = render(report)
+    assert len(out) <= LIMIT
+    tokens = parse(out)
+    rows = len(re.findall(r"^\| \d+ \|", out, re.MULTILINE))
+    blocks = len(re.findall(r"^### \d+\.", out, re.MULTILINE))
+    left_rows = sum(int(n) for n in re.findall(r"^(\d+) more findings are left out of this table", out, re.MULTILINE))
+    left_blocks = sum(int(n) for n in re.findall(r"^Details of (\d+) more findings", out, re.MULTILINE))
+    assert rows + left_rows == count
+    assert blocks + left_blocks == count
+    assert [token.type for token in tokens].count("fence") == blocks + 1
+    assert out.rstrip().endswith("```")  # the command that reproduces it is never what is cut
+
+
+def test_the_first_twenty_rows_are_seen_and_the_rest_folded_away() -> None:
+    out = render(judged(base("big", findings=many(30))))
+    before, after = out.split("<details><summary>10 more findings</summary>\n\n")
+    assert len(re.findall(r"^\| \d+ \|", before, re.MULTILINE)) == 20
+    folded = after.split("</details>")[0]
+    assert len(re.findall(r"^\| \d+ \|", folded, re.MULTILINE)) == 10
+    assert folded.startswith("| # | verdict |")
+
+
+def test_the_worst_comes_first() -> None:
+    out = render(judged(base("big", findings=many(6))))
+    verdicts = re.findall(r"^\| \d+ \| (\w+) \|.*?`aten::op(\d)`", out, re.MULTILINE)
+    assert verdicts == [("deny", "5"), ("deny", "3"), ("deny", "1"), ("warn", "4"), ("warn", "2"), ("warn", "0")]
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name != "hostile"])
+def test_the_first_line_says_verdict_and_device(name: str) -> None:
+    report = SAMPLES[name]()
+    first = render(report).splitlines()[0]
+    assert first.startswith(f"# {report.status.upper()} on ")
+    if report.device.kind == "emulated":
+        assert "the emulated neuron device (operator profile torch-neuronx-prerelease-2026-04)" in first
+
+
+def test_a_report_without_findings_says_what_was_checked_and_what_not() -> None:
+    out = render(SAMPLES["clean"]())
+    assert "clean: 1,234 op calls, no denied finding, no warnings" in out.splitlines()[0]
+    assert "## Findings\n\nNone.\n" in out
+    assert "- **parity**: comparison with the CPU reference is not part of this version" in out
