@@ -149,7 +149,9 @@ def _judged(finding: Finding, gate: Gate, today: dt.date) -> Finding:
                 verdict, notes = "allow", [_allowed(entry)]
                 break
             notes.append(over)
-    message = " ".join([finding.message, *notes]).strip()
+    message = finding.message
+    for note in notes:
+        message = f"{message.rstrip('.')}. {note}" if message else note
     return finding.model_copy(update={"verdict": verdict, "message": message})
 
 

@@ -272,8 +272,11 @@ def _operators(report: Report) -> str | None:
     if not report.operators:
         return None
     eager: Counter[str] = Counter(row.eager for row in report.operators)
+    text = f"Operators: {len(report.operators):,}. Eager: {_tally(eager)}."
+    if report.compile.status == "skipped":
+        return text
     compiled: Counter[str] = Counter(row.compile for row in report.operators)
-    return f"Operators: {len(report.operators):,}. Eager: {_tally(eager)}. Compiled: {_tally(compiled)}."
+    return f"{text} Compiled: {_tally(compiled)}."
 
 
 def _tally(counts: Counter[str]) -> str:
