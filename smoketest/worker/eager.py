@@ -148,7 +148,8 @@ class _EagerRun:
     def findings(self) -> tuple[Finding, ...]:
         device, policy = self.job.device, self.job.policy
         past = device.continued_past()
-        seen = [] if device.kind == "cpu" else reconcile.observations(self.evidence, device.profile, policy, past)
+        broken = [*past, *(seen.op for seen in self.raised if seen.op)]
+        seen = [] if device.kind == "cpu" else reconcile.observations(self.evidence, device.profile, policy, broken)
         return merge([*seen, *failures.continued(past, self.evidence.traced, policy), *self.raised])
 
     def give_up(self, error: BaseException, workload: Workload | None, index: int | None, role: Role | None) -> None:
