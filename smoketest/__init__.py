@@ -8,9 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smoketest.devices.emulated import EmulatedDevice
+    from pathlib import Path
 
-__all__ = ["__version__", "emulate"]
+    from smoketest.config import Check
+    from smoketest.devices.emulated import EmulatedDevice
+    from smoketest.findings import Report
+
+__all__ = ["__version__", "emulate", "run"]
 __version__ = "0.1.0"
 
 
@@ -28,6 +32,23 @@ def emulate(profile: str | None = None, *, warn: bool = True) -> EmulatedDevice:
     from smoketest.devices import emulated
 
     return emulated.emulate(profile, warn=warn)
+
+
+def run(check: Check | Path | str, *, output: Path | str | None = None, compile: bool = True) -> Report:
+    """Run a check in worker processes, as ``smoketest run`` does, and return its report.
+
+    Args:
+        check: a check, or the path of its YAML file.
+        output: folder that gets ``<name>/report.json`` and the rest; nothing is kept if None.
+        compile: whether to run the compile probe.
+
+    Raises:
+        ConfigError: the check is wrong, or the folder cannot be written. Everything else that goes wrong is in the
+            report: see its ``status``, ``exit_code`` and ``headline``.
+    """
+    from smoketest.supervise.api import run
+
+    return run(check, output=output, compile=compile)
 
 
 def __getattr__(name: str) -> Any:

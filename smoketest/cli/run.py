@@ -160,7 +160,16 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
     else:
         say(render(report, "terminal", width=width(sys.stderr), color=use_color(sys.stderr)))
         say(f"report: {settings.output / check.name / 'report.md'}")
+    for text in _details(report):
+        say(text)
     return report
+
+
+def _details(report: Report) -> Iterator[str]:
+    """What no line of the report can hold: hints, the user's own frames, a dead worker's last words."""
+    for part in (report.eager, report.compile):
+        if part.status in ("failed", "crashed") and part.reason and "\n" in part.reason:
+            yield f"\nerror: {part.reason}"
 
 
 @contextmanager

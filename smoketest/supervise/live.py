@@ -42,11 +42,11 @@ class LiveProgress:
         self._live: Live | None = None
         self._parts: dict[str, _Part] = {}
         self._name = ""
-        self._steps = 0
+        self._steps = self._done = 0
 
     def check_started(self, name: str, log: str, steps: int) -> None:
         """Begin the display."""
-        self._name, self._steps, self._parts = name, steps, {}
+        self._name, self._steps, self._done, self._parts = name, steps, 0, {}
         self._console.print(Text(f"{name}: what your code prints goes to {log}", style="dim"))
         self._live = Live(
             console=self._console, get_renderable=self._render, transient=True, refresh_per_second=8,
@@ -64,10 +64,11 @@ class LiveProgress:
         match message:
             case protocol.PhaseStarted(name=name, step=None):
                 shown.text = name
-            case protocol.PhaseStarted(name=name, step=step, role=role):
-                shown.text = f"step {step}/{self._steps}{f' ({role})' if role else ''} {name}"
+            case protocol.PhaseStarted(name=name, role=role):
+                shown.text = f"step {self._done + 1}/{self._steps}{f' ({role})' if role else ''} {name}"
             case protocol.StepDone(step=step):
-                shown.text = f"step {step.index}/{self._steps} ({step.role}) done"
+                self._done += 1
+                shown.text = f"step {self._done}/{self._steps} ({step.role}) done"
                 shown.loss = loss(step.loss)
             case protocol.Progress(what=what, done=done, total=total):
                 shown.text = f"{what} {done}/{total}"

@@ -65,13 +65,13 @@ class LineProgress:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._name = ""
-        self._steps = 0
+        self._steps = self._done = 0
         self._started = 0.0
         self._shown: dict[tuple[str, str], int] = {}
 
     def check_started(self, name: str, log: str, steps: int) -> None:
         """Say which check runs and where its output goes."""
-        self._name, self._steps, self._started = name, steps, time.monotonic()
+        self._name, self._steps, self._done, self._started = name, steps, 0, time.monotonic()
         self._shown.clear()
         self._line(f"started; what your code prints goes to {log}")
 
@@ -85,7 +85,8 @@ class LineProgress:
             case protocol.PhaseStarted(name=name, step=None):
                 self._line(f"{part}: {name}")
             case protocol.StepDone(step=step):
-                self._line(f"{part}: step {step.index}/{self._steps} ({step.role}) done{loss(step.loss)}")
+                self._done += 1
+                self._line(f"{part}: step {self._done}/{self._steps} ({step.role}) done{loss(step.loss)}")
             case protocol.Progress(what=what, done=done, total=total) if total > 0:
                 quarter = 4 * done // total
                 if quarter > self._shown.get((part, what), 0):

@@ -67,11 +67,11 @@ WRONG = [
      "c.yaml:1:8: not valid YAML: mapping values are not allowed here\n"
      "  hint: write a space after ':', and quote text that itself holds ': '"),
     ("name: [a, b\nloss: x\n",
-     "c.yaml:2:5: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':' (it began in line 1)\n"
-     "  hint: close the list with ']'"),
+     "c.yaml:2:5: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"
+     " (it began in line 1)\n  hint: close the list with ']'"),
     ("name: 'a\n",
-     "c.yaml:2:1: not valid YAML: while scanning a quoted scalar, found unexpected end of stream (it began in line 1)\n"
-     "  hint: close the quotes"),
+     "c.yaml:2:1: not valid YAML: while scanning a quoted scalar, found unexpected end of stream"
+     " (it began in line 1)\n  hint: close the quotes"),
     ("name: *a\n",
      "c.yaml:1:7: not valid YAML: found undefined alias 'a'\n  hint: define it first, as in `&name value`"),
     ("name: a\x07\n", "c.yaml:1:8: the character U+0007 is not allowed in YAML\n  hint: remove it"),

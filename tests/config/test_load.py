@@ -65,7 +65,7 @@ parity: {enabled: true}
 gate:
   graph_break: deny
   allow:
-    - {op: "aten::sort*", site: "model/router.py", reason: "64 elements, once per step", ticket: MIG-12, expires: 2027-03-31}
+    - {op: "aten::sort*", site: "model/router.py", reason: "once per step", ticket: MIG-12, expires: 2027-03-31}
   baseline: baselines/gpt2.json
 """)  # fmt: skip
     assert check.optimizer is not None
@@ -98,16 +98,21 @@ def test_paths_in_overrides_are_relative_to_where_they_are_typed(tmp_path: Path)
 
 @pytest.mark.parametrize("number", ["1e-4", "1E-4", "1.0e-4", "0.0001", ".0001", "1_0e-5"])
 def test_a_number_is_a_number_in_every_way_people_write_it(number: str) -> None:
-    assert load(BASE + f"optimizer: {{name: AdamW, lr: {number}}}\n").optimizer.options == {"lr": 1e-4}  # type: ignore[union-attr]
+    check = load(BASE + f"optimizer: {{name: AdamW, lr: {number}}}\n")
+    assert check.optimizer is not None
+    assert check.optimizer.options == {"lr": 1e-4}
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("yes", True), ("off", False), ("0x10", 16), ("0o17", 15), ("1_000", 1000), ("-3", -3), ("1:30", "1:30"), ("010", "010"),
-     ("~", None), ("2027-03-31", dt.date(2027, 3, 31)), ("'5'", "5"), ("1.2.3", "1.2.3"), ("1e", "1e"), ("-", [None])],
+    [
+        ("yes", True), ("off", False), ("0x10", 16), ("0o17", 15), ("1_000", 1000), ("-3", -3), ("1:30", "1:30"),
+        ("010", "010"), ("~", None), ("2027-03-31", dt.date(2027, 3, 31)), ("'5'", "5"), ("1.2.3", "1.2.3"),
+        ("1e", "1e"), ("", None),
+    ],
 )  # fmt: skip
 def test_scalars_mean_what_they_say(text: str, value: Any) -> None:
-    assert read_document(f"- {text}", "x").data == ([value] if text != "-" else [[None]])
+    assert read_document(f"- {text}", "x").data == [value]
 
 
 def test_overrides_reach_into_everything() -> None:
@@ -188,10 +193,9 @@ def ends_in_a_check_or_a_config_error(data: bytes, *overrides: str) -> None:
     Path("c.yaml").write_bytes(data)
     try:
         check = load_check(Path("c.yaml"), overrides)
-    except ConfigError as error:
-        assert str(error).splitlines()[0]
-    else:
-        assert Check.model_validate_json(check.model_dump_json()).name == check.name
+    except ConfigError:
+        return
+    assert Check.model_validate_json(check.model_dump_json()).name == check.name
 
 
 @FUZZ
