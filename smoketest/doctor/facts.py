@@ -17,8 +17,9 @@ FIRST, LIMIT = (2, 13, 3), (2, 15)
 
 NATIVE_VERSION = re.compile(r"2\.1\d\.3\.")
 """[INFER] from [PUB] 2.13.3.0, 2.14.3.0 and [USER] betas 2.11.3.0, 2.12.3.0."""
-LEGACY_VERSION = re.compile(r"[12]\.\d+\.\d+\.2\.\d+\.\d+")
-"""[INFER] from [PUB] component list of SDK 2.33.0: "PyTorch NeuronX (legacy XLA) 2.9.0.2.15.32035"."""
+LEGACY_VERSION = re.compile(r"(1\.\d+|2\.\d)\.\d+\.2\.\d+")
+"""[INFER] from [PUB] component list of SDK 2.33.0: "PyTorch NeuronX (legacy XLA) 2.9.0.2.15.32035", and
+[PUB-2.32] that PyTorch 2.9 is its last."""
 PLACEHOLDER_VERSION = re.compile(r"1\.0(\.0)?$")
 """[INFER] the only release of torch-neuronx on PyPI, of 2022; the wheels are on Amazon's own index."""
 
@@ -91,6 +92,8 @@ DRIVER_MODULE = "sys/module/neuron"
 
 NO_INSTANCE_INFORMATION = "Failed to get Neuron instance information"
 """What neuron-ls says in a container that was given no device. [USER-B4]"""
+CONTAINER = "in a container give it the devices: `docker run --device=/dev/neuron0 ...`, or `--privileged`."
+"""[USER-B4] (device access or --privileged)."""
 BUSY = re.compile(r"Logical Neuron Core\(s\) not available|cores busy", re.IGNORECASE)
 """What opening a device says while another process holds its cores. [USER-B4]"""
 COLLECT_ENV_LINE = "device usable from torch"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from smoketest.doctor import facts
+from smoketest.doctor.device import judge_device
 from smoketest.doctor.identity import Family, Identity, identify, numbers
-from smoketest.doctor.limited import Ended, Ending, NotStarted, TimedOut
+from smoketest.doctor.limited import Ended, TimedOut
 from smoketest.doctor.lines import Diagnosis, Line, Topic, Verdict
-from smoketest.doctor.observed import Backend, Folder, Machine, Observed, Packages, Step
+from smoketest.doctor.observed import Folder, Machine, Observed, Packages, Step
+from smoketest.doctor.words import count, dotted, ending_words, failure, last_line, parse_json, short, size
 
 __all__ = ["judge"]
 
@@ -25,7 +23,7 @@ def judge(seen: Observed) -> Diagnosis:
     """What the observations mean for device ``neuron``, and for the emulated one."""
     packages = seen.packages if isinstance(seen.packages, Packages) else None
     identity = identify(packages) if packages else Identity("absent")
-    usable = _usable(seen, identity, known=packages is not None)
+    usable = judge_device(seen, identity, known=packages is not None)
     facing = _Facing(seen, packages, identity, usable.verdict == "ok")
     lines = (
         _python(facing),
@@ -75,7 +73,7 @@ def _python(facing: _Facing) -> Line:
         assert not isinstance(ending, Packages)
         return Line(
             Topic.PYTHON,
-            f"the interpreter {_ending(ending, 'answers')}",
+            f"the interpreter {ending_words(ending, 'answers')}",
             expected,
             "fail",
             "Run smoketest with the interpreter your model runs with, and see that it starts: `python -c pass`.",
@@ -109,30 +107,50 @@ def _torch(facing: _Facing) -> Line:
     if step is None:
         return Line(
             Topic.TORCH,
-            f"{version or 'torch'}; whether it loads is not known: the probe {_ending(facing.seen.backend.ending)}",
+            f"{version or 'torch'}; not loaded: the probe {ending_words(facing.seen.backend.ending)}",
             expected,
             "unknown",
         )
     if step.state == "done":
-        return _loaded_torch(str(step.value), expected)
+        return _loaded_torch(str(step.value), _foreign_failure(facing.seen.backend.steps), expected)
     if step.state == "begun" and isinstance(facing.seen.backend.ending, TimedOut):
         return Line(
             Topic.TORCH,
-            f"{version or 'torch'}; import torch {_ending(facing.seen.backend.ending)}",
+            f"{version or 'torch'}; import torch {ending_words(facing.seen.backend.ending)}",
             expected,
             "unknown",
             "Run `python -c 'import torch'` once, which warms a cold disk, and ask again.",
         )
     return Line(
         Topic.TORCH,
-        f"torch {version or 'of no distribution'} does not load: {_failure(step, facing.seen.backend.ending)}",
+        f"torch {version or 'of no distribution'} does not load: {failure(step, facing.seen.backend.ending)}",
         expected,
         "fail",
         "Reinstall it: `pip install --force-reinstall 'torch==2.14.0'`, or 2.13.0 for torch-neuronx 2.13.3.",
     )
 
 
-def _loaded_torch(version: str, expected: str) -> Line:
+def _foreign_failure(steps: tuple[Step, ...]) -> Step | None:
+    """The backend of somebody else that ends every ``import torch``; torch-neuronx's own is judged with its device."""
+    return next(
+        (
+            step
+            for step in steps
+            if step.name.startswith("autoload ") and step.name != "autoload torch_neuronx" and step.state == "raised"
+        ),
+        None,
+    )
+
+
+def _loaded_torch(version: str, foreign: Step | None, expected: str) -> Line:
+    if foreign is not None:
+        return Line(
+            Topic.TORCH,
+            f"import torch fails with a backend it loads by itself: {foreign.name} raises {short(foreign.error)}",
+            expected,
+            "fail",
+            "Uninstall the package of that backend, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0.",
+        )
     if facts.TORCH_FIRST <= numbers(version)[:2] < facts.TORCH_LIMIT:
         return Line(Topic.TORCH, version, expected, "ok")
     return Line(
@@ -150,7 +168,7 @@ def _install_torch(identity: Identity) -> str:
 
 
 def _pair(facing: _Facing) -> Line:
-    expected = "; ".join(f"torch-neuronx {_dotted(pair.neuronx)} with torch {pair.torch}" for pair in facts.PAIRS)
+    expected = "; ".join(f"torch-neuronx {dotted(pair.neuronx)} with torch {pair.torch}" for pair in facts.PAIRS)
     step = facing.seen.backend.step("import torch")
     torch = str(step.value) if step and step.state == "done" else facing.version("torch")
     neuronx = facing.identity.version
@@ -354,7 +372,7 @@ def _devices(facing: _Facing) -> Line:
     ending = tool.ending
     if not isinstance(ending, Ended):
         advice = "The driver may hang: look at `sudo dmesg | tail`, end what uses the devices, or reboot."
-        return Line(Topic.DEVICES, f"neuron-ls {_ending(ending)}", expected, facing.unless_usable("fail"), advice)
+        return Line(Topic.DEVICES, f"neuron-ls {ending_words(ending)}", expected, facing.unless_usable("fail"), advice)
     if ending.code != 0:
         return _failed_listing(facing, ending, expected)
     return _listed(facing, ending.out, expected)
@@ -363,30 +381,28 @@ def _devices(facing: _Facing) -> Line:
 def _failed_listing(facing: _Facing, ending: Ended, expected: str) -> Line:
     advice = "See that the Neuron driver is loaded and the devices are there; `neuron-ls` alone shows the error."
     if facts.NO_INSTANCE_INFORMATION in ending.out + ending.err:
-        advice = "In a container give it the devices: `docker run --device=/dev/neuron0 ...`, or `--privileged`."
-    found = f"neuron-ls {_ending(ending)}: {_last_line(ending)}"
+        advice = f"Most likely this is a container without the devices: {facts.CONTAINER}"
+    found = f"neuron-ls {ending_words(ending)}: {last_line(ending)}"
     return Line(Topic.DEVICES, found, expected, facing.unless_usable("fail"), advice)
 
 
 def _listed(facing: _Facing, text: str, expected: str) -> Line:
     """neuron-ls gave a list; a capture of a trn1.2xlarge has one object for each device ([USER] backend.ai's tests)."""
-    devices = _json(text)
+    devices = parse_json(text)
     if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
         found = "neuron-ls ended well, but its output is not the list this smoketest knows"
         return Line(Topic.DEVICES, found, expected, "unknown")
     if not devices:
-        advice = (
-            "Use a Trn2 or Trn3 instance; in a container give it the devices: `docker run --device=/dev/neuron0 ...`."
-        )
+        advice = f"Use a Trn2 or Trn3 instance; {facts.CONTAINER}"
         return Line(Topic.DEVICES, "neuron-ls lists no device", expected, facing.unless_usable("fail"), advice)
     cores = [device.get("nc_count") for device in devices]
     total = sum(core for core in cores if isinstance(core, int))
-    found = f"{_count(len(devices), 'device')}, {_count(total, 'core')}" if total else _count(len(devices), "device")
+    found = f"{count(len(devices), 'device')}, {count(total, 'core')}" if total else count(len(devices), "device")
     held = [process for device in devices for process in device.get("neuron_processes") or []]
     if not held:
         return Line(Topic.DEVICES, found, expected, "ok")
     pids = sorted({str(process["pid"]) for process in held if isinstance(process, dict) and "pid" in process})
-    found += f", used by {_count(len(held), 'process', 'processes')}" + (f": {', '.join(pids)}" if pids else "")
+    found += f", used by {count(len(held), 'process', 'processes')}" + (f": {', '.join(pids)}" if pids else "")
     return Line(Topic.DEVICES, found, expected, "warn", "A core serves one process: wait for it to end, or end it.")
 
 
@@ -399,18 +415,18 @@ def _collect_env(facing: _Facing) -> Line:
         )
     if not isinstance(tool.ending, Ended):
         return Line(
-            Topic.COLLECT_ENV, f"python -m torch_neuronx.collect_env {_ending(tool.ending)}", expected, "unknown"
+            Topic.COLLECT_ENV, f"python -m torch_neuronx.collect_env {ending_words(tool.ending)}", expected, "unknown"
         )
     lines = f"{tool.ending.out}\n{tool.ending.err}".splitlines()
     quoted = next((line.strip() for line in lines if facts.COLLECT_ENV_LINE in line.lower()), None)
     if quoted is not None:
         return Line(
             Topic.COLLECT_ENV,
-            f"quoted, not judged, since no public document tells its form: {quoted}",
+            f"quoted, not judged, since no public document tells its form: {short(quoted)}",
             expected,
             "unknown",
         )
-    found = f"it {_ending(tool.ending)} and has no such line"
+    found = f"it {ending_words(tool.ending)} and has no such line"
     return Line(Topic.COLLECT_ENV, found, expected, "unknown")
 
 
@@ -491,17 +507,17 @@ def _settings(seen: Observed) -> Iterator[Line]:
 
 
 def _caches(seen: Observed) -> Iterator[Line]:
-    expected = f"folders that can be written to, {_size(facts.LITTLE_SPACE)} free (smoketest's own measure)"
+    expected = f"folders that can be written to, {size(facts.LITTLE_SPACE)} free (smoketest's own measure)"
     faults = [line for folder in seen.folders.folders if (line := _folder(folder, expected)) is not None]
     yield from faults
     wanted = sum(1 for cache in facts.CACHES if seen.environ.get(cache.name) or cache.default)
     if len(seen.folders.folders) < wanted:
-        found = f"not all looked at: the probe {_ending(seen.folders.ending)}"
+        found = f"not all looked at: the probe {ending_words(seen.folders.ending)}"
         yield Line(Topic.CACHES, found, expected, "unknown", "A file system may hang: see `df`.")
     elif not faults:
         least = min(folder.free for folder in seen.folders.folders)
         names = ", ".join(folder.path for folder in seen.folders.folders)
-        yield Line(Topic.CACHES, f"{names}: at least {_size(least)} free", expected, "ok")
+        yield Line(Topic.CACHES, f"{names}: at least {size(least)} free", expected, "ok")
 
 
 def _folder(folder: Folder, expected: str) -> Line | None:
@@ -514,94 +530,8 @@ def _folder(folder: Folder, expected: str) -> Line | None:
     if folder.free < facts.LITTLE_SPACE:
         verdict: Verdict = "fail" if folder.free < facts.NO_SPACE else "warn"
         advice = f"Make room. {elsewhere}"
-        return Line(Topic.CACHES, f"{folder.path}: {_size(folder.free)} free", expected, verdict, advice)
+        return Line(Topic.CACHES, f"{folder.path}: {size(folder.free)} free", expected, verdict, advice)
     return None
-
-
-# --- torch.neuron ----------------------------------------------------------------------------------------------------
-
-_USABLE = "torch.neuron.is_available() is True and there is a device; no op is run to find out"
-_LOAD = "import torch_neuronx"
-
-
-def _usable(seen: Observed, identity: Identity, *, known: bool) -> Line:
-    """The device as torch sees it."""
-    backend = seen.backend
-    available = backend.step("torch.neuron.is_available()")
-    count = backend.step("torch.neuron.device_count()")
-    stuck = next((step for step in backend.steps if step.state == "begun"), None)
-    if stuck is not None:
-        return _stuck(stuck, backend.ending)
-    raised = next((step for step in backend.steps if step.state == "raised" and _concerns(step, identity)), None)
-    if raised is not None:
-        return _raised(raised)
-    if available is None or not known:
-        return _no_module(backend, identity, known)
-    if not identity.native:
-        found = "there is a torch.neuron, but it is not torch-neuronx's"
-        return Line(Topic.USABLE, found, _USABLE, "fail", "What runs on it is no measurement of a Trainium: see above.")
-    devices = count.value if count else None
-    found = f"is_available() is {available.value}, device_count() is {devices}"
-    if available.value is True and isinstance(devices, int) and devices > 0:
-        return Line(Topic.USABLE, found, _USABLE, "ok")
-    hidden = [f"{name}={seen.environ[name]}" for name in facts.VISIBLE_CORES if name in seen.environ]
-    advice = "See that `neuron-ls` lists a device, and that no other process holds its cores."
-    if hidden:
-        advice += f" {' and '.join(hidden)} decides which cores are seen: unset it."
-    return Line(Topic.USABLE, f"{found}: torch-neuronx finds no device", _USABLE, "fail", advice)
-
-
-def _concerns(step: Step, identity: Identity) -> bool:
-    """Whether a step that raised says something about the device, rather than about there being no torch-neuronx."""
-    if step.name == "torch.device('neuron')":
-        return False
-    return identity.native or step.name.startswith("torch.neuron")
-
-
-def _stuck(step: Step, ending: Ending) -> Line:
-    """The process hung or died in this step."""
-    advice = "Look for a compiler or another user of the device (`ps`, `neuron-ls`), end it, or reboot; then ask again."
-    if step.name == "import torch":
-        advice = "See the line about torch."
-    if isinstance(ending, Ended):
-        found = f"the process {_ending(ending)} in {step.name}"
-        advice = "Reinstall torch and torch-neuronx as a documented pair; see `sudo dmesg | tail` for the driver."
-        return Line(Topic.USABLE, found, _USABLE, "fail", advice)
-    return Line(Topic.USABLE, f"{step.name} {_ending(ending)}", _USABLE, "fail", advice)
-
-
-def _raised(step: Step) -> Line:
-    if facts.BUSY.search(step.error):
-        return Line(
-            Topic.USABLE,
-            f"the cores are busy: {step.name} raises {_short(step.error)}",
-            _USABLE,
-            "fail",
-            "Another process holds the device, and a core serves one process: `neuron-ls` names it; wait, or end it.",
-        )
-    advice = {
-        "import torch": "See the line about torch.",
-        _LOAD: "See that torch and torch-neuronx are a documented pair and that `neuron-ls` works; reinstall both.",
-    }.get(step.name, "See that `neuron-ls` lists a device, and that no other process holds its cores.")
-    return Line(Topic.USABLE, f"{step.name} raises {_short(step.error)}", _USABLE, "fail", advice)
-
-
-def _no_module(backend: Backend, identity: Identity, known: bool) -> Line:
-    if not backend.steps or not known:
-        found = f"not asked: the probe {_ending(backend.ending)}"
-        return Line(Topic.USABLE, found, _USABLE, "unknown", "Put right what the lines above name, and ask again.")
-    torch = backend.step("import torch")
-    if torch is None or torch.state != "done":
-        return Line(Topic.USABLE, "not asked: torch does not load", _USABLE, "fail", "See the line about torch.")
-    name = backend.step("torch.device('neuron')")
-    if name is not None and name.state == "done" and not identity.native:
-        found = "the device's name is known to torch, but there is no torch.neuron: something took the name only"
-        return Line(Topic.USABLE, found, _USABLE, "fail", "See the line about torch-neuronx.")
-    if identity.native:
-        advice = "See that torch and torch-neuronx are a documented pair; then reinstall both."
-        return Line(Topic.USABLE, "torch-neuronx loads, but gives no torch.neuron", _USABLE, "fail", advice)
-    advice = "See the line about torch-neuronx."
-    return Line(Topic.USABLE, "there is no torch.neuron without torch-neuronx", _USABLE, "fail", advice)
 
 
 # --- the emulated device ---------------------------------------------------------------------------------------------
@@ -617,7 +547,7 @@ def _emulated(facing: _Facing) -> Line:
         found = f"torch {version} is not of the releases it works with"
         return Line(Topic.EMULATED, found, expected, "fail", "Install one that is: `pip install 'torch>=2.13,<2.16'`.")
     if step is not None and step.state == "begun" and isinstance(facing.seen.backend.ending, TimedOut):
-        found = f"not known: import torch {_ending(facing.seen.backend.ending)}"
+        found = f"not known: import torch {ending_words(facing.seen.backend.ending)}"
         return Line(Topic.EMULATED, found, expected, "unknown", "Run `python -c 'import torch'` once, and ask again.")
     found = "torch does not load" if facing.version("torch") else "torch is not installed"
     return Line(Topic.EMULATED, found, expected, "fail", "Install it: `pip install 'torch>=2.13,<2.16'`.")
@@ -633,64 +563,8 @@ def _lowering(facing: _Facing) -> Line:
     if "torch_mlir" in facing.packages.modules:
         return Line(Topic.LOWERING, "a torch_mlir that torch-mlir did not install", expected, "unknown")
     advice = (
-        "Without it the compile probe is skipped, and the report says so: `pip install 'neuron-smoketest[lowering]'`."
+        "Without it the compile probe is skipped, which the report says: `pip install 'neuron-smoketest[lowering]'`."
     )
     if facing.identity.native:
         advice = "The compile probe is skipped, and the report says so; do not install it beside torch-neuronx."
     return Line(Topic.LOWERING, "torch-mlir is not installed", expected, "warn", advice)
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
-
-
-def _ending(ending: Ending, well: str = "ended") -> str:
-    """How a process ended, as the end of a sentence."""
-    if isinstance(ending, NotStarted):
-        return f"does not start ({ending.reason})"
-    if isinstance(ending, TimedOut):
-        return f"did not answer within {ending.seconds:.0f} s" if ending.seconds else "was not run: the time was over"
-    if ending.code < 0:
-        return f"was killed by {_signal(-ending.code)}"
-    return f"ended with status {ending.code}" if ending.code else well
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _failure(step: Step, ending: Ending) -> str:
-    """Why a step did not end well."""
-    return _short(step.error) if step.state == "raised" else f"the process {_ending(ending)}"
-
-
-def _last_line(ending: Ended) -> str:
-    lines = [line.strip() for line in f"{ending.out}\n{ending.err}".splitlines() if line.strip()]
-    return _short(lines[-1]) if lines else "it said nothing"
-
-
-def _short(text: str, limit: int = 240) -> str:
-    line = re.sub(r"\s+", " ", text).strip()
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def _size(count: int) -> str:
-    """Bytes for a person."""
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
-
-
-def _dotted(number: tuple[int, ...]) -> str:
-    return ".".join(map(str, number))
