@@ -17,7 +17,8 @@ PARENT = {
     "gate": {"findings", "config", "errors"},
     "render": {"findings", "config", "errors"},
     "supervise": {"findings", "config", "errors", "gate", "render"},
-    "cli": {"findings", "config", "errors", "gate", "render", "supervise"},
+    "doctor": {"errors"},
+    "cli": {"findings", "config", "errors", "gate", "render", "supervise", "doctor"},
 }
 CHILD = {
     "operators": {"findings", "config", "errors"},
