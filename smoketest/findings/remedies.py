@@ -62,7 +62,7 @@ REWRITES: dict[str, str] = {
     "argmax": "Write `x.max(-1).indices`.",
     "argmin": "Write `(-x).max(-1).indices`.",
     "min": "Write `x.amin(-1)`, or for the places `(-x).max(-1).indices`.",
-    "median": "Write `torch.topk(x, n - (n - 1) // 2).values[..., -1]` with n = x.shape[-1].",
+    "median": "Write `torch.topk(x, n - (n - 1) // 2).values.amin(-1)` with n = x.shape[-1].",
     "sort": "Sort along the last dimension with topk: `-torch.topk(-x, x.shape[-1]).values` ascends, and .indices is"
     " the order; integers must be cast to float. Where only the first k count, ask topk for k.",
     "searchsorted": "With few boundaries count them: `(edges < x[..., None]).sum(-1)`.",
@@ -74,7 +74,7 @@ REWRITES: dict[str, str] = {
     "prod": "For x > 0 write `torch.exp(torch.log(x).sum(-1))`; over a few entries multiply x.unbind(-1).",
     "cumprod": "For x > 0 write `torch.exp(torch.cumsum(torch.log(x), -1))`.",
     "var": "Write `((x - x.mean(-1, keepdim=True)) ** 2).sum(-1) / (x.shape[-1] - 1)`; its root is the deviation.",
-    "trace": "Write `x.diagonal().sum()`.",
+    "trace": "Write `(x * torch.eye(*x.shape, device=x.device)).sum()`.",
     "nansum": "Write `torch.where(torch.isnan(x), torch.zeros_like(x), x).sum()`.",
     # Indexing, scattering, shapes
     "scatter_reduce": "A sum: `torch.zeros_like(out).index_add(0, index, src)`, or a selection matrix times src; a mean"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,21 +38,34 @@ def test_rewrite_gives_what_the_op_gives_on_the_cpu(op: str) -> None:
             torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-3, msg=f"gradient by {name}")
 
 
-def test_no_rewrite_falls_back_on_the_emulated_device_forward_or_backward() -> None:
+def output_of(script: str, *arguments: Path) -> dict[str, Any]:
+    """What a script beside this file prints, as data; a process of its own, since it changes torch."""
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("remedy_cases.py")],
+        [sys.executable, Path(__file__).with_name(script), *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=240,
+        timeout=280,
         check=True,
     )
-    seen = json.loads(done.stdout)
+    return dict(json.loads(done.stdout))
+
+
+def test_no_rewrite_falls_back_on_the_emulated_device_forward_or_backward() -> None:
+    seen = output_of("remedy_cases.py")
     assert set(seen) == set(REWRITES)
     assert {op: result["rewrite"] for op, result in seen.items() if result["rewrite"]} == {}
     # What is replaced does fall back (or raises), else the line above could not fail. This one has a kernel in the
     # list and was seen to fall back by users all the same.
     assert {op for op, result in seen.items() if not result["original"]} == {"repeat_interleave"}
+
+
+def test_every_rewrite_lowers_forward_and_backward(tmp_path: Path) -> None:
+    pytest.importorskip("torch_mlir", reason="needs the `lowering` extra")
+    seen = output_of("remedy_lowering.py", tmp_path)
+    assert seen["refused"] == {}
+    assert seen["graphs"] == 2
+    assert seen["probed"] > 300
 
 
 def test_advice_promises_no_code() -> None:
