@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import warnings
@@ -96,10 +97,9 @@ def _run(op, sample, device: EmulatedDevice) -> tuple[set[str], set[str]]:  # ty
     device.clear_op_tracking()
     with _Seen() as seen, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's own, about deprecated or experimental ops
-        try:
+        # Recorded before it runs, so that an op that raises is recorded too.
+        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
             op(value, *args, **kwargs)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError):
-            pass  # recorded before it runs, so that an op that raises is recorded too
     return seen.names, set(device.get_fallback_ops())
 
 

@@ -8,11 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoketest.devices.emulated.compat import on_cpu_key
+from smoketest.devices.emulated.compat import NAME, on_cpu_key
 from smoketest.devices.emulated.crossing import to_cpu, to_cpu_with_bits, to_neuron
 
-__all__ = ["copy_from", "empty", "empty_strided", "rebind", "resize_", "set_to_nothing", "settle", "zeros"]
+__all__ = [
+    "copy_from",
+    "empty",
+    "empty_strided",
+    "rebind",
+    "resize_",
+    "set_to_nothing",
+    "settle",
+    "the_cpu_for",
+    "zeros",
+]
 
+_CPU = torch.device("cpu")
 _set_storage = on_cpu_key(torch.ops.aten.set_.source_Storage_storage_offset)
 
 
@@ -26,7 +37,7 @@ def empty(
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:
     """``aten::empty.memory_format`` on the device."""
-    _strided_only(layout)
+    _check(layout, device)
     return to_neuron(torch.empty(size, dtype=dtype, memory_format=memory_format or torch.contiguous_format))
 
 
@@ -40,7 +51,7 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> Tensor:
     """``aten::empty_strided`` on the device."""
-    _strided_only(layout)
+    _check(layout, device)
     return to_neuron(torch.empty_strided(size, stride, dtype=dtype))
 
 
@@ -49,9 +60,21 @@ def zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) ->
     return to_neuron(torch.zeros(size, dtype=dtype))
 
 
-def _strided_only(layout: torch.layout | None) -> None:
+def the_cpu_for(device: torch.device | None) -> torch.device:
+    """The CPU, in the place of the one device there is.
+
+    Raises:
+        ValueError: another device of the name is asked for ([PRE] wording of ``torch_neuronx.set_device``).
+    """
+    if device is not None and device.type == NAME and device.index not in (None, 0):
+        raise ValueError(f"Invalid device id: {device.index}")
+    return _CPU
+
+
+def _check(layout: torch.layout | None, device: torch.device | None) -> None:
+    the_cpu_for(device)
     if layout not in (None, torch.strided):
-        raise NotImplementedError(f"neuron: a tensor of layout {layout} has no place on the device")
+        raise NotImplementedError(f"{NAME}: a tensor of layout {layout} has no place on the device")
 
 
 def copy_from(source: Tensor, destination: Tensor, non_blocking: bool = False) -> Tensor:

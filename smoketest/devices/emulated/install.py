@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ from smoketest.devices.emulated.tracker import Tracker
 from smoketest.operators.functional import overload
 from smoketest.operators.profile import OperatorProfile
 
-__all__ = ["install"]
+__all__ = ["install", "kept_out"]
 
 _aten = torch.ops.aten
 _to_copy = on_cpu_key(_aten._to_copy.default)
@@ -84,11 +85,16 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
     library.impl("_pin_memory", lambda t, device=None: t.clone(), "CPU")
     autocast.install(library, every)
     compat.patch(crossing.to_neuron)
-    for module in (autocast, compat, compiler, crossing, geometry, kernels, neuron_module, substitutes, tracking):
+    for module in kept_out():
         compat.keep_out_of_dynamo(module)
-    compat.keep_out_of_dynamo(sys.modules[__name__])
     compat.when_dynamo_is_imported(compiler.register)
     return [library, every]
+
+
+def kept_out() -> tuple[types.ModuleType, ...]:
+    """The modules whose functions run while an op does, and that Dynamo must never trace."""
+    here = sys.modules[__name__]
+    return autocast, compat, compiler, crossing, geometry, here, kernels, neuron_module, substitutes, tracking
 
 
 def _register_kernels(library: torch.library.Library, profile: OperatorProfile, tracker: Tracker) -> None:

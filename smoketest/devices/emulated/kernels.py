@@ -16,14 +16,13 @@ from torch import Tensor
 
 from smoketest.devices.emulated.compat import Overload, lets_through, on_cpu_key, raw_call
 from smoketest.devices.emulated.crossing import leave, same_device, to_cpu, to_cpu_with_bits
-from smoketest.devices.emulated.geometry import settle
+from smoketest.devices.emulated.geometry import settle, the_cpu_for
 
 __all__ = ["Kernel", "is_view", "kernel_for", "view_kernel"]
 
 Kernel = Callable[..., Any]
 Cross = Callable[[Any], Any]
 
-_CPU = torch.device("cpu")
 _BITS = ("Conjugate", "Negative")
 _TAKES_NUMBERS = frozenset(f"aten::{base}{end}.Tensor" for base in ("add", "sub", "mul", "div") for end in ("", "_"))
 """Overloads whose own argument parser takes a Python number for a tensor, with C++'s promotion of wrapped numbers."""
@@ -118,7 +117,7 @@ def _crossing(kind: str, enter: Cross) -> Cross | None:
     if kind in ("List[Tensor]", "List[Optional[Tensor]]", "Optional[List[Tensor]]"):
         return lambda tensors: None if tensors is None else [enter(x) for x in tensors]
     if kind in ("Device", "Optional[Device]"):
-        return lambda device: _CPU
+        return the_cpu_for
     return None
 
 
