@@ -6,6 +6,7 @@ Checked against torch 2.13; ``tests/probe/test_compat.py`` fails when one of the
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -66,6 +67,9 @@ def fresh_dynamo() -> Iterator[None]:
         )
         functorch: Any = torch._functorch.config
         stack.enter_context(functorch.patch(enable_autograd_cache=False))
+        # Said while Dynamo looks at its own intermediate values: where warnings are errors it would end the capture.
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not a leaf")
         _forget()
         stack.callback(_forget)
         yield

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref, Symbolic, TensorSpec, name_of
+from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref, Symbolic, TensorSpec, name_of, short
 
 __all__ = ["graph_spec", "node_value", "value_spec"]
 
@@ -71,7 +71,7 @@ def value_spec(value: Any) -> Any:
         sizes = tuple(value.shape)
         if all(isinstance(size, int) for size in sizes):
             return TensorSpec(sizes, value.dtype)
-        return Symbolic(f"{value.dtype}[{', '.join(map(str, sizes))}]".removeprefix("torch."))
+        return Symbolic(f"{short(value.dtype)}[{', '.join(map(str, sizes))}]")
     if isinstance(value, torch.device):
         return torch.device("cpu")
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):

@@ -25,6 +25,7 @@ __all__ = [
     "name_of",
     "one_op",
     "overload",
+    "short",
     "signature",
     "values",
 ]
@@ -38,7 +39,7 @@ class TensorSpec:
     dtype: torch.dtype
 
     def __str__(self) -> str:
-        return f"{_short(self.dtype)}{list(self.shape)}"
+        return f"{short(self.dtype)}{list(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ def _with_refs(node: NodeSpec, now: Callable[[Any], Any]) -> NodeSpec:
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
-def _short(dtype: torch.dtype) -> str:
+def short(dtype: torch.dtype) -> str:
     """Such as f32, bf16, i64, bool."""
     name = str(dtype).removeprefix("torch.")
     kind = name.rstrip("0123456789")

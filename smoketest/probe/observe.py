@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Frames, Origin
-from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, TensorSpec, one_op
+from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Ref, Symbolic, TensorSpec, inputs_of, one_op
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.verdict import Verdict
 
@@ -109,6 +109,8 @@ def not_importable(graph: CapturedGraph, node: NodeSpec, places: Places) -> Obse
 def dynamic(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation:
     """NST206 for a node with a size or scalar that is not known beforehand."""
     origin = graph.origins.get(node.name, Origin())
+    given = (graph.spec.by_name[ref.name].value for ref in inputs_of(node) if isinstance(ref, Ref))
+    unknown = ", ".join(dict.fromkeys(str(value) for value in (node.value, *given) if isinstance(value, Symbolic)))
     return Observation(
         rule="NST206",
         op=str(node.target) if node.is_op else None,
@@ -120,7 +122,7 @@ def dynamic(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation
         exact=True,
         witnesses=WITNESS,
         stage="captured",
-        message=f"the shape is not known before the step runs: {node.value}; the backend compiles static shapes only",
+        message=f"the shape is not known before the step runs ({unknown}): the backend compiles static shapes only",
     )
 
 

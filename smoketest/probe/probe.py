@@ -1,7 +1,7 @@
 """The compile probe: every op of a training step that does not lower, not only the first one.
 
-Capture the graphs, lower every distinct (op, shapes, dtypes, scalars) alone, lower whole what has no failing op, and say
-what torch.compile left out of its graphs.
+Capture the graphs, lower every distinct (op, shapes, dtypes, scalars) alone, lower whole what has no failing op, and
+say what torch.compile left out of its graphs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from smoketest.probe.graphs import (
     GraphSpec,
     HigherOrder,
     NodeSpec,
+    Ref,
     Symbolic,
     inline,
     inputs_of,
@@ -169,6 +170,7 @@ class _Sweep:
         self._seen = seen
         self._prepared = {graph.id: lowerable(graph.spec) for graph in seen.graphs}
         self._of_node: dict[tuple[str, str], Verdict] = {}
+        self._dynamic_inputs: set[Ref] = set()
         self._whole: dict[str, Lowered] = {}
 
     def lower(self, process: LoweringProcess, judge: Judge, tell: OnProgress) -> None:
@@ -186,8 +188,9 @@ class _Sweep:
 
     def _node(self, graph: CapturedGraph, node: NodeSpec, judge: Judge, known: frozenset[str]) -> None:
         spec = self._prepared[graph.id]
-        if _is_dynamic(node):
-            self.observations.append(observe.dynamic(graph, node, self.places))
+        if _is_dynamic(node, spec):
+            if self._begins_dynamism(graph, node):
+                self.observations.append(observe.dynamic(graph, node, self.places))
         elif isinstance(node.target, HigherOrder):
             if node.target.name not in known:
                 self.observations.append(observe.not_importable(graph, node, self.places))
@@ -199,6 +202,16 @@ class _Sweep:
                 self.observations.append(observe.op_refused(graph, node, verdict, self.places))
             elif verdict.outcome == "unknown":
                 self.upstream[str(node.target)] = verdict.sentence
+
+    def _begins_dynamism(self, graph: CapturedGraph, node: NodeSpec) -> bool:
+        """Whether an unknown size is made here, or is an input of the forward graph and first used here."""
+        taken = _unknown_inputs(node, self._prepared[graph.id])
+        if not taken:
+            return True
+        first = not self._dynamic_inputs.intersection(taken)
+        self._dynamic_inputs.update(taken)
+        is_input = any(self._prepared[graph.id].by_name[ref.name].target == "placeholder" for ref in taken)
+        return first and is_input and graph.direction == "forward"
 
     def _op(self, op: str, alone: GraphSpec, judge: Judge) -> Verdict:
         key = signature(alone)
@@ -267,9 +280,20 @@ def _calls(graph: GraphSpec) -> Iterator[NodeSpec]:
     return (node for node in graph.nodes if node.target not in ("placeholder", "output", "getitem"))
 
 
-def _is_dynamic(node: NodeSpec) -> bool:
-    """Whether a node gives something whose size is not known beforehand, or is told such a size."""
-    return any(isinstance(value, Symbolic) for value in (*values(node.value), *inputs_of(node)))
+def _is_dynamic(node: NodeSpec, graph: GraphSpec) -> bool:
+    """Whether a node gives or takes something whose size is not known beforehand."""
+    return any(_is_symbolic(value) for value in (*values(node.value), *inputs_of(node))) or bool(
+        _unknown_inputs(node, graph)
+    )
+
+
+def _unknown_inputs(node: NodeSpec, graph: GraphSpec) -> list[Ref]:
+    refs = (value for value in inputs_of(node) if isinstance(value, Ref))
+    return [ref for ref in refs if any(_is_symbolic(value) for value in values(graph.by_name[ref.name].value))]
+
+
+def _is_symbolic(value: object) -> bool:
+    return isinstance(value, Symbolic)
 
 
 def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None) -> Iterator[NotChecked]:

@@ -1,0 +1,88 @@
+"""The private PyTorch API of the probe still says what we take from it. A failure here means: mend compat.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch._dynamo
+from torch._dynamo import trace_rules
+
+from smoketest.probe import compat
+
+HERE = str(Path(__file__).resolve())
+
+
+def breaks_in_the_middle(x: torch.Tensor) -> torch.Tensor:
+    x = x + 1
+    torch._dynamo.graph_break()
+    return x * 2
+
+
+def is_skipped(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        if x.sum() > 0:
+            x = x + 1
+    return x
+
+
+def is_recompiled(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+def line_of(function: object) -> int:
+    return function.__code__.co_firstlineno  # type: ignore[attr-defined,no-any-return]
+
+
+def test_graph_breaks_come_with_reason_and_frames() -> None:
+    with compat.fresh_dynamo():
+        torch.compile(breaks_in_the_middle, backend="eager", dynamic=False)(torch.ones(2))
+        records = compat.break_records()
+    assert len(records) == 1
+    assert "graph_break" in records[0].reason
+    assert records[0].frames[0] == (HERE, line_of(breaks_in_the_middle) + 2)
+
+
+def test_a_skipped_frame_leaves_a_record_with_an_error_and_no_break() -> None:
+    with compat.fresh_dynamo():
+        torch.compile(is_skipped, backend="eager", dynamic=False)(torch.ones(2))
+        assert compat.break_records() == ()
+        (record,) = [frame for frame in compat.frame_records() if frame.name == "is_skipped"]
+    assert record.error is not None
+    assert record.error_place == (HERE, line_of(is_skipped) + 2)
+
+
+def test_a_recompile_says_what_had_changed() -> None:
+    with compat.fresh_dynamo():
+        compiled = torch.compile(is_recompiled, backend="eager", dynamic=False)
+        compiled(torch.ones(2))
+        compiled(torch.ones(3))
+        first, second = compat.frame_records()
+    assert first.recompile_reason is None
+    assert second.recompile_reason == "tensor 'x' size mismatch at index 0. expected 2, actual 3"
+
+
+def test_settings_and_memory_of_dynamo_are_put_back() -> None:
+    before = (torch._dynamo.config.automatic_dynamic_shapes, list(trace_rules.SKIP_DIRS))
+    with compat.fresh_dynamo(), compat.kept_out_of_dynamo("smoketest"):
+        assert torch._dynamo.config.automatic_dynamic_shapes is False
+        assert len(trace_rules.SKIP_DIRS) == len(before[1]) + 1
+        torch.compile(is_recompiled, backend="eager")(torch.ones(2))
+    assert (torch._dynamo.config.automatic_dynamic_shapes, list(trace_rules.SKIP_DIRS)) == before
+    assert compat.frame_records() == ()
+
+
+def test_a_node_of_a_backward_graph_has_the_stack_of_its_forward_line() -> None:
+    seen = []
+
+    def note(graph: torch.fx.GraphModule, inputs: object) -> object:
+        seen.append(graph)
+        return compat.boxed(graph)
+
+    with compat.fresh_dynamo():
+        compiled = torch.compile(is_recompiled, backend=compat.aot_backend(note, note, {}), dynamic=False)
+        compiled(torch.ones(2, requires_grad=True)).sum().backward()
+    backward = [node for node in seen[1].graph.nodes if node.op == "call_function"]
+    assert len(seen) == 2
+    assert all("is_recompiled" in node.meta["stack_trace"] for node in backward)
+    assert {str(node.meta["original_aten"]) for node in backward} == {"aten.mul.Tensor"}

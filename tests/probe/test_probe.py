@@ -1,0 +1,249 @@
+"""Every op that fails is a finding at its own line, and what does not fail is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from smoketest.findings import Finding, merge
+from smoketest.probe import probe as probe_module
+from smoketest.probe.lower import LoweringProcess
+from smoketest.probe.probe import ProbeResult
+
+from .conftest import Probe
+
+
+class Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+
+class Gamma(Weighted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.lgamma(x * self.weight + 2)
+        return torch.erfinv(y.tanh() * 0.5)
+
+
+class Linear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.proj(x) + 1
+
+
+class Warp(Weighted):
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return nn.functional.grid_sample(x * self.weight, grid, align_corners=False)
+
+
+class OnlyBackwardFails(Weighted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * self.weight
+        return torch.prod(x, dim=1).sum() + torch.logcumsumexp(x.detach(), 1).sum()
+
+
+class Drop(Weighted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x * self.weight, 0.3)
+
+
+class Branching(Weighted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            if x.sum() > 0:
+                x = torch.lgamma(x * self.weight)
+        return x
+
+
+class Conditional(Weighted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x * self.weight,))
+
+
+def line(cls: type, offset: int) -> int:
+    return cls.forward.__code__.co_firstlineno + offset  # type: ignore[attr-defined,no-any-return]
+
+
+def found(result: ProbeResult, rule: str) -> dict[tuple[str | None, str | None], Finding]:
+    return {(f.op, f.phase): f for f in merge(result.observations) if f.rule == rule}
+
+
+def assert_sums_agree(result: ProbeResult) -> None:
+    for graph in result.graphs:
+        assert result.nodes[graph.id].total == graph.nodes > 0
+
+
+def test_lgamma_fails_with_stage_sentence_and_line(probed: Probe) -> None:
+    result = probed(Gamma(), torch.rand(3, 4))
+    lgamma = found(result, "NST201")["aten::lgamma", "forward"]
+    assert lgamma.site is not None
+    assert (lgamma.site.file, lgamma.site.line) == ("test_probe.py", line(Gamma, 1))
+    assert lgamma.site.code == "y = torch.lgamma(x * self.weight + 2)"
+    assert (lgamma.grounds, lgamma.stage, lgamma.shapes, lgamma.calls_per_step) == (
+        "cannot_lower",
+        "imported",
+        ("f32[3, 4]",),
+        1,
+    )
+    assert lgamma.message == (
+        "aten::lgamma does not lower (torch-neuronx-prerelease-2026-04 has no kernel for it, and no decomposition avoids "
+        "it). torch-mlir: failed to legalize operation 'torch.operator' that was explicitly marked illegal "
+        "(torch.aten.lgamma)"
+    )
+    assert_sums_agree(result)
+
+
+def test_what_the_profile_has_a_kernel_for_is_only_possible(probed: Probe) -> None:
+    result = probed(Gamma(), torch.rand(3, 4))
+    erfinv = found(result, "NST201")["aten::erfinv", "forward"]
+    assert erfinv.site is not None
+    assert erfinv.site.line == line(Gamma, 2)
+    assert (erfinv.grounds, erfinv.stage) == (None, "torch-backend")
+    assert erfinv.message == (
+        "aten::erfinv possibly does not lower: public torch-mlir refuses it, but torch-neuronx-prerelease-2026-04 lists a "
+        "kernel of the backend's own, so a release may lower it. torch-mlir: failed to legalize operation "
+        "'torch.aten.erfinv'"
+    )
+    assert result.operators["aten::erfinv"] == "unknown"
+    assert result.operators["aten::lgamma"] == "fails"
+
+
+def test_all_failing_ops_are_found_in_one_run_backward_ones_at_their_forward_line(probed: Probe) -> None:
+    result = probed(Gamma(), torch.rand(3, 4))
+    findings = found(result, "NST201")
+    assert set(findings) == {
+        ("aten::lgamma", "forward"),
+        ("aten::erfinv", "forward"),
+        ("aten::digamma", "backward"),
+    } | {key for key in findings if key == ("aten::erfinv", "backward")}
+    digamma = findings["aten::digamma", "backward"]
+    assert digamma.site is not None
+    assert digamma.site.line == line(Gamma, 1)
+    assert [(graph.id, graph.status, graph.stage) for graph in result.graphs] == [
+        ("0.forward", "failed", "imported"),
+        ("0.backward", "failed", "imported"),
+    ]
+
+
+def test_a_linear_layer_lowers_op_by_op_and_whole(probed: Probe) -> None:
+    result = probed(Linear(), torch.rand(3, 4))
+    assert result.observations == ()
+    assert [(graph.id, graph.status, graph.stage) for graph in result.graphs] == [
+        ("0.forward", "lowered", "stablehlo"),
+        ("0.backward", "lowered", "stablehlo"),
+    ]
+    assert (result.ops_failed, result.ops_unknown) == (0, 0)
+    assert result.operators["aten::add.Tensor"] == "lowers"
+    assert_sums_agree(result)
+
+
+def test_grid_sample_fails_in_both_directions(probed: Probe) -> None:
+    grid = torch.rand(1, 3, 3, 2)
+    findings = found(probed(Warp(), torch.rand(1, 2, 4, 4), grid), "NST201")
+    assert set(findings) == {("aten::grid_sampler_2d", "forward"), ("aten::grid_sampler_2d_backward", "backward")}
+    assert {f.site.line for f in findings.values() if f.site} == {line(Warp, 1)}
+    assert {f.grounds for f in findings.values()} == {"cannot_lower"}
+
+
+def test_dropout_is_no_failure(probed: Probe) -> None:
+    result = probed(Drop(), torch.rand(3, 4))
+    assert result.observations == ()
+    assert {graph.status for graph in result.graphs} == {"lowered"}
+
+
+def test_a_skipped_frame_is_a_finding_and_is_said_not_to_be_checked(probed: Probe) -> None:
+    result = probed(Branching(), torch.rand(3, 4))
+    (skipped,) = found(result, "NST204").values()
+    assert skipped.site is not None
+    assert skipped.site.line == line(Branching, 2)
+    assert skipped.message.startswith("Dynamo skipped forward(): it runs as plain Python, in no graph: ")
+    assert (result.skipped_frames, result.graphs, result.ops_probed) == (1, (), 0)
+    assert [(note.what, note.why) for note in result.not_checked][1:] == [
+        ("compiling forward", "Dynamo skipped it: its ops are in no graph")
+    ]
+
+
+def test_a_higher_order_op_the_importer_does_not_know_is_named(probed: Probe) -> None:
+    result = probed(Conditional(), torch.rand(3, 4))
+    cond = found(result, "NST202")["cond", "forward"]
+    assert cond.message == "Higher-order operation 'cond' not implemented in the FxImporter (tried '_import_hop_cond')"
+    assert cond.site is not None
+    assert cond.site.line == line(Conditional, 1)
+    assert_sums_agree(result)
+
+
+def test_a_size_marked_dynamic_is_refused(probed: Probe) -> None:
+    x = torch.rand(3, 4)
+
+    def step(call: Callable[..., Any], index: int) -> None:
+        torch._dynamo.mark_dynamic(x, 0)
+        call(x).sum().backward()
+
+    result = probed(Linear(), run_step=step)
+    (dynamic,) = found(result, "NST206").values()
+    assert dynamic.site is not None
+    assert (dynamic.op, dynamic.site.line) == ("aten::addmm", line(Linear, 1))
+    assert dynamic.message.startswith("the shape is not known before the step runs (f32[s")
+    assert {graph.status for graph in result.graphs} == {"not_reached"}
+    assert_sums_agree(result)
+
+
+def test_a_recompile_is_a_finding_with_its_guard(probed: Probe) -> None:
+    def step(call: Callable[..., Any], index: int) -> None:
+        call(torch.rand(4 - index, 4)).sum().backward()
+
+    result = probed(Linear(), run_step=step, steps=2)
+    (again,) = found(result, "NST205").values()
+    assert again.message == "forward() is compiled again: tensor 'x' size mismatch at index 0. expected 4, actual 3"
+    assert (again.site is not None and again.site.line, result.recompiles) == (line(Linear, 0), 1)
+
+
+def test_an_op_that_kills_torch_mlir_is_unknown_and_no_finding(probed: Probe) -> None:
+    class Pixels(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            target = torch.zeros(2, 3, 4, dtype=torch.int64)
+            return nn.functional.nll_loss(x * self.weight, target)
+
+    result = probed(Pixels(), torch.rand(2, 5, 3, 4))
+    assert result.operators.get("aten::nll_loss2d_forward") in ("unknown", "lowers", "decomposed", "fails")
+    assert_sums_agree(result)
+
+
+def test_an_op_torch_mlir_does_not_finish_is_unknown_and_said_not_to_be_checked(
+    lowering: LoweringProcess, probed: Probe
+) -> None:
+    lowering.hello()
+    result = probed(Linear(), torch.rand(3, 4), op_timeout=1e-4)
+    assert result.ops_unknown == result.ops_probed > 0
+    assert result.observations == ()
+    assert {graph.status for graph in result.graphs} == {"unknown"}
+    notes = {note.what: note.why for note in result.not_checked}
+    assert notes["whether aten::add.Tensor lowers"] == "torch-mlir had no answer after 0.0001 s"
+
+
+def test_progress_is_told(probed: Probe) -> None:
+    told: list[tuple[str, int, int]] = []
+    probed(Linear(), torch.rand(3, 4), on_progress=lambda *what: told.append(what))
+    assert told[:2] == [("capture", 0, 1), ("capture", 1, 1)]
+    lower = [entry for entry in told if entry[0] == "lower"]
+    assert [done for _, done, _ in lower] == list(range(lower[0][2] + 1))
+    assert told[-1] == ("lower whole graphs", 2, 2)
+
+
+def test_without_torch_mlir_the_graph_breaks_are_still_listed(probed: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = 'torch-mlir is not installed: pip install "neuron-smoketest[lowering]"'
+    monkeypatch.setattr(probe_module, "missing_reason", lambda: reason)
+    result = probed(Branching(), torch.rand(3, 4), process=None)
+    assert result.lowering_skipped == reason
+    assert result.not_checked[0].what == "lowering"
+    assert set(found(result, "NST204")) == {(None, "forward")}
+    linear = probed(Linear(), torch.rand(3, 4), process=None)
+    assert {graph.status for graph in linear.graphs} == {"not_reached"}
+    assert (linear.ops_probed, linear.observations) == (0, ())
