@@ -15,7 +15,7 @@ LIMIT = 60_000
 
 _VISIBLE_ROWS = 20
 _HEADER = (
-    "| # | verdict | finding | op | where | phase | how often | crossing |",
+    "| # | verdict | finding | op | where | phase | how often | to and from host |",
     "| ---: | --- | --- | --- | --- | --- | --- | --- |",
 )
 _KINDS = {
@@ -137,7 +137,7 @@ def _block(number: int, finding: Finding, report: Report) -> str:
 def _details(finding: Finding) -> list[str]:
     """What else is known, one list item each; nothing is said of what is not known."""
     crossing = words.crossing(finding)
-    often = words.amount(finding) + (f", {crossing} between device and host" if crossing else "")
+    often = words.amount(finding) + (f", {crossing} to and from the host" if crossing else "")
     where = words.modules(finding)
     lines = [often + (f", in {code(where, 200)}" if where else "")]
     if finding.called_as and finding.called_as != finding.op:

@@ -80,6 +80,8 @@ def _group(
         return
     yield 0, Text()
     yield 0, _text((f"{heading} ({len(findings):,})", style))
+    if any(finding.grounds == "no_kernel_known" for finding in findings):
+        yield 2, _text((f"possible: {words.GROUNDS['no_kernel_known']}", "dim"))
     told: set[str | None] = set()
     for finding in findings[:most]:
         remedy = finding.remedy if full and finding.remedy not in told else None
@@ -101,7 +103,7 @@ def _finding(report: Report, finding: Finding, cause: str | None, remedy: str | 
     code = f"  {finding.site.code}" if finding.site and finding.site.code else ""
     yield 4, _text((words.place(finding.site), "cyan"), (code, "dim"))
     crossing, modules = words.crossing(finding), words.modules(finding)
-    often = words.amount(finding) + (f", {crossing} crossing" if crossing else "")
+    often = words.amount(finding) + (f", {crossing} to and from the host" if crossing else "")
     yield 4, _text(often + (f", in {modules}" if modules else ""))
     if cause:
         yield 4, _text(cause)

@@ -11,6 +11,7 @@ from smoketest.findings.report import Finding, PartStatus, Report, Site
 from smoketest.findings.rules import RULES
 
 __all__ = [
+    "GROUNDS",
     "amount",
     "by_verdict",
     "checked",
@@ -40,7 +41,7 @@ _LABELS = {
     "NST205": "recompile",
     "NST206": "dynamic shape",
 }
-_GROUNDS_WORDS = {
+GROUNDS = {
     "measured": "measured on this device",
     "reported": "seen on a real device by others",
     "cannot_lower": "no kernel in the profile, and the op does not lower",
@@ -139,7 +140,7 @@ def title(finding: Finding, report: Report) -> str:
 
 def grounds(finding: Finding) -> str | None:
     """What the finding stands on, in words."""
-    return _GROUNDS_WORDS[finding.grounds] if finding.grounds else None
+    return GROUNDS[finding.grounds] if finding.grounds else None
 
 
 def place(site: Site | None) -> str:
@@ -272,7 +273,8 @@ def _operators(report: Report) -> str | None:
     if not report.operators:
         return None
     eager: Counter[str] = Counter(row.eager for row in report.operators)
-    text = f"Operators: {len(report.operators):,}. Eager: {_tally(eager)}."
+    predicted = " (predicted)" if report.device.kind == "emulated" else ""
+    text = f"Operators: {len(report.operators):,}. Eager{predicted}: {_tally(eager)}."
     if report.compile.status == "skipped":
         return text
     compiled: Counter[str] = Counter(row.compile for row in report.operators)

@@ -62,7 +62,7 @@ def test_predictions_are_called_so_and_lower_bounds_say_at_least() -> None:
     assert "aten::native_batch_norm  possible fallback in forward (NST101)" in out
     assert "aten::lgamma  predicted lowering failure in forward (NST201)" in out
     assert "aten::erfinv  possible lowering failure in backward (NST201)" in out
-    assert "at least 6 calls per step, at least 12.0 KiB per step crossing, in interactions.*.angles" in out
+    assert "at least 6 calls per step, at least 12.0 KiB per step to and from the host, in interactions.*.angles" in out
     assert "3 calls at setup" in out
 
 
