@@ -7,8 +7,6 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any, Literal
 
-import torch
-
 from smoketest.devices.installed import find_problem
 from smoketest.errors import DeviceUnavailable
 from smoketest.operators.profile import OperatorProfile
@@ -21,6 +19,7 @@ class NeuronDevice:
 
     Args:
         package: the module ``torch_neuronx``.
+        module: the module ``torch.neuron``.
         version: of the distribution.
 
     The tracker functions are looked for, not assumed: ``get_fallback_ops`` and ``clear_op_tracking`` were seen up to
@@ -31,7 +30,8 @@ class NeuronDevice:
     torch_device = "neuron"
     profile: OperatorProfile | None = None
 
-    def __init__(self, package: Any, version: str) -> None:
+    def __init__(self, package: Any, module: Any, version: str) -> None:
+        self._module = module
         self._version = version
         self._get_fallback_ops: Callable[[], list[str]] | None = getattr(package, "get_fallback_ops", None)
         self._clear_op_tracking: Callable[[], None] | None = getattr(package, "clear_op_tracking", None)
@@ -43,7 +43,7 @@ class NeuronDevice:
 
     def synchronize(self) -> None:
         """Wait for the device: execution may be asynchronous, and the tracker lags behind it."""
-        torch.neuron.synchronize()  # type: ignore[attr-defined]
+        self._module.synchronize()
 
     def fallback_names(self) -> list[str] | None:
         """Names the device's tracker holds; None when this release has none."""
@@ -85,7 +85,7 @@ def open_neuron() -> NeuronDevice:
             f"torch-neuronx {version} does not load: {error}",
             hint="check `neuron-ls`, and that torch and torch-neuronx are of the same release",
         ) from error
-    module = getattr(torch, "neuron", None)
+    module = getattr(importlib.import_module("torch"), "neuron", None)
     if module is None:
         raise DeviceUnavailable(
             f"torch-neuronx {version} loaded, but did not register torch.neuron",
@@ -96,4 +96,4 @@ def open_neuron() -> NeuronDevice:
             f"torch-neuronx {version} finds no Neuron device",
             hint="check `neuron-ls`; another process may hold the cores",
         )
-    return NeuronDevice(package, version)
+    return NeuronDevice(package, module, version)
