@@ -101,7 +101,7 @@ COLLECT_ENV_LINE = "device usable from torch"
 
 # --- machine ---------------------------------------------------------------------------------------------------------
 
-INSTANCES = re.compile(r"trn[23][a-z]*\.")
+INSTANCES = re.compile(r"trn[23][a-z0-9-]*\.")
 """[PUB] Trn2 and Trn3 only, such as trn2.3xlarge, trn2.48xlarge."""
 OTHER_NEURON_INSTANCES = re.compile(r"(trn1|inf[12])[a-z]*\.")
 VENDOR = "Amazon EC2"
@@ -183,7 +183,7 @@ SETTINGS = (
             "graphs and binaries stay on disk after the run and fill it", _OFF),
     # PyTorch's own; [USER] for its use with Neuron
     Setting("TORCH_DEVICE_BACKEND_AUTOLOAD",
-            "`import torch` does not load torch-neuronx: a script has to import torch_neuronx itself", _ON),
+            "`import torch` does not load torch-neuronx: a script has to import torch_neuronx itself", ("1",)),
 )  # fmt: skip
 
 VISIBLE_CORES = ("NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES")

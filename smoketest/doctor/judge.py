@@ -447,8 +447,8 @@ def _instance(facing: _Facing) -> Line:
     older = bool(facts.OTHER_NEURON_INSTANCES.match(machine.product))
     return Line(
         Topic.INSTANCE,
-        f"{machine.product} is an instance "
-        + ("of an older Neuron generation, which only the XLA-based product drives" if older else "without Trainium"),
+        f"{machine.product} is "
+        + ("of an older Neuron generation, for the XLA-based product" if older else "not a Trn2 or Trn3 instance"),
         expected,
         facing.unless_usable("fail"),
         "Use a Trn2 or Trn3 instance, such as trn2.3xlarge.",
@@ -543,7 +543,7 @@ def _emulated(facing: _Facing) -> Line:
     if step is not None and step.state == "done":
         version = str(step.value)
         if facts.TORCH_FIRST <= numbers(version)[:2] < facts.TORCH_LIMIT:
-            return Line(Topic.EMULATED, f"usable, with torch {version}", expected, "ok")
+            return Line(Topic.EMULATED, f"torch {version}, which it works with", expected, "ok")
         found = f"torch {version} is not of the releases it works with"
         return Line(Topic.EMULATED, found, expected, "fail", "Install one that is: `pip install 'torch>=2.13,<2.16'`.")
     if step is not None and step.state == "begun" and isinstance(facing.seen.backend.ending, TimedOut):

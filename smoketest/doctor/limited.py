@@ -84,7 +84,10 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     end = time.monotonic() + seconds
     pause = 0.001
     while time.monotonic() < end:
-        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        try:
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return True
+        except ChildProcessError:  # reaped already, where SIGCHLD is ignored
             return True
         time.sleep(pause)
         pause = min(pause * 2, 0.05)

@@ -35,12 +35,12 @@ class Topic:
 
 # A later cause often follows from an earlier one: what has to be put right first comes first.
 _CAUSES = (
+    Topic.SYSTEM,
     Topic.INSTANCE,
     Topic.NEURONX,
     Topic.BESIDE,
     Topic.TORCH,
     Topic.PAIR,
-    Topic.SYSTEM,
     Topic.PYTHON,
     Topic.DRIVER,
     Topic.DEVICES,
@@ -116,8 +116,9 @@ class Diagnosis:
     def advice(self) -> str:
         """One paragraph: what is in the way of device ``neuron``, what to do first, and what works without it."""
         cause = self.cause
-        first = "Device neuron is usable here." if cause is None else f"{_sentence(_headed(cause))} {cause.advice}"
-        return f"{first.strip()} {self._emulated_advice()}"
+        if cause is None:
+            return "torch has a Neuron device, and nothing found here speaks against it. No op was run to find out."
+        return f"{_sentence(_headed(cause))} {cause.advice}".strip() + f" {self._emulated_advice()}"
 
     def map_texts(self, change: Callable[[str], str]) -> Diagnosis:
         """The same diagnosis with every text changed, such as names of people taken out."""

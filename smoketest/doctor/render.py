@@ -53,7 +53,7 @@ def render_json(diagnosis: Diagnosis) -> str:
 
 
 def _headline(diagnosis: Diagnosis) -> str:
-    return f"smoketest doctor: this machine {'can' if diagnosis.ok else 'cannot'} run on device neuron"
+    return f"smoketest doctor: this machine {'looks' if diagnosis.ok else 'is not'} fit for device neuron"
 
 
 def _line(line: Line, width: int, color: bool) -> Iterator[str]:
