@@ -156,12 +156,13 @@ def _judged(finding: Finding, gate: Gate, today: dt.date) -> Finding:
 
 
 def _policy(finding: Finding, gate: Gate) -> Verdict:
-    """The class's verdict in the gate, else the rule's default; what happens at setup only never denies."""
+    """The class's verdict in the gate, else the rule's default; a fallback at setup only never denies."""
     verdict: Verdict | None = getattr(gate, finding.class_, None)
     if verdict is None:
         default = RULES[finding.rule].default
         verdict = ("deny" if finding.grounds in _FIRM else "warn") if default == "by_grounds" else default
-    return "warn" if verdict == "deny" and finding.phase == "setup" else verdict
+    once = finding.class_ == "fallback" and finding.phase == "setup"
+    return "warn" if verdict == "deny" and once else verdict
 
 
 def _matches(entry: Allow, finding: Finding) -> bool:

@@ -73,7 +73,9 @@ def test_the_gate_overrides_a_whole_class() -> None:
     assert verdict(finding("NST204"), Gate(graph_break="deny")) == "deny"
 
 
-def test_what_happens_at_setup_only_never_denies() -> None:
+def test_a_fallback_at_setup_only_never_denies_but_an_op_that_raises_there_does() -> None:
+    assert verdict(finding("NST104", phase="setup")) == "deny"
+    assert verdict(finding("NST107", phase="setup")) == "deny"
     assert verdict(finding(phase="setup")) == "warn"
     assert verdict(finding(phase="setup"), Gate(fallback="deny")) == "warn"
     assert verdict(finding(phase="setup"), Gate(fallback="allow")) == "allow"
