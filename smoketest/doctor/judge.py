@@ -546,9 +546,11 @@ def _emulated(facing: _Facing) -> Line:
             return Line(Topic.EMULATED, f"torch {version}, which it works with", expected, "ok")
         found = f"torch {version} is not of the releases it works with"
         return Line(Topic.EMULATED, found, expected, "fail", "Install one that is: `pip install 'torch>=2.13,<2.16'`.")
-    if step is not None and step.state == "begun" and isinstance(facing.seen.backend.ending, TimedOut):
+    if (step is None or step.state == "begun") and isinstance(facing.seen.backend.ending, TimedOut):
         found = f"not known: import torch {ending_words(facing.seen.backend.ending)}"
         return Line(Topic.EMULATED, found, expected, "unknown", "Run `python -c 'import torch'` once, and ask again.")
+    if facing.packages is None:
+        return Line(Topic.EMULATED, f"not known: {_UNKNOWN_PACKAGES}", expected, "unknown")
     found = "torch does not load" if facing.version("torch") else "torch is not installed"
     return Line(Topic.EMULATED, found, expected, "fail", "Install it: `pip install 'torch>=2.13,<2.16'`.")
 

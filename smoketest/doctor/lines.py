@@ -132,8 +132,9 @@ class Diagnosis:
         failing = next((line for line in self.emulated if line.verdict != "ok" and line.topic == Topic.EMULATED), None)
         if failing is None:
             return "The emulated device needs none of this and is usable here: --device emulated."
-        return f"The emulated device needs none of this, but is not usable here either: {_sentence(failing.found)} " + (
-            failing.advice
+        state = "whether it is usable here is" if failing.verdict == "unknown" else "is not usable here either:"
+        return (
+            f"The emulated device needs none of this, but {state} {_sentence(failing.found)} {failing.advice}".strip()
         )
 
 
