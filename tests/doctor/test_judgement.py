@@ -149,6 +149,14 @@ def test_what_could_not_be_asked_is_not_usable() -> None:
     assert "not asked: the probe did not answer within 24 s" in diagnosis.advice()
 
 
+def test_of_an_interpreter_that_does_not_answer_nothing_is_known() -> None:
+    hung = TimedOut(8, "", "")
+    diagnosis = judge(replace(HEALTHY, packages=hung, backend=Backend((), hung)))
+    assert diagnosis.of(Topic.PYTHON).verdict == "fail"
+    assert {diagnosis.of(topic).verdict for topic in (Topic.TORCH, Topic.NEURONX, Topic.EMULATED)} == {"unknown"}
+    assert "whether it is usable here is not known: import torch did not answer within 8 s." in diagnosis.advice()
+
+
 def test_a_slow_import_of_torch_is_not_called_broken() -> None:
     diagnosis = judge(replace(HEALTHY, backend=Backend((Step("import torch", "begun"),), TimedOut(24, "", ""))))
     assert diagnosis.of(Topic.TORCH).verdict == "unknown"
@@ -201,9 +209,8 @@ def test_the_releases_accepted_are_those_the_device_and_the_package_accept() -> 
 
     assert (facts.FIRST, facts.LIMIT) == (FIRST, LIMIT)
     lines = (Path(__file__).parents[2] / "pyproject.toml").read_text().splitlines()
-    (requirement,) = [
-        each.strip(' ",').partition(";")[0] for each in lines if each.strip().startswith('"torch-neuronx')
-    ]
+    (line,) = [each.strip() for each in lines if each.strip().startswith('"torch-neuronx')]
+    requirement = line.strip('",').partition(";")[0]
     assert f"'{requirement}'" in facts.INSTALL
 
 
