@@ -86,6 +86,9 @@ def _no_module(backend: Backend, identity: Identity, known: bool) -> Line:
     torch = backend.step("import torch")
     if torch is None or torch.state != "done":
         return Line(Topic.USABLE, "not asked: torch does not load", _USABLE, "fail", "See the line about torch.")
+    if backend.step("torch.neuron") is None:
+        found = f"not asked: the probe {ending_words(backend.ending)} after {backend.steps[-1].name}"
+        return Line(Topic.USABLE, found, _USABLE, "unknown", "Put right what the lines above name, and ask again.")
     name = backend.step("torch.device('neuron')")
     if name is not None and name.state == "done" and not identity.native:
         found = "the device's name is known to torch, but there is no torch.neuron: something took the name only"

@@ -302,6 +302,12 @@ def test_26_metadata_without_a_module(empty: FakeMachine) -> None:
     assert "--force-reinstall" in said
 
 
+def test_damaged_metadata_of_others_is_no_hindrance(machine: FakeMachine) -> None:
+    (machine.site.folder / "empty-1.0.dist-info").mkdir()
+    machine.site.write({"odd-1.0.dist-info/METADATA": "Version: 1.0\n", "odd-1.0.dist-info/entry_points.txt": "[["})
+    assert machine.examine().ok
+
+
 def test_27_signs_that_contradict_each_other(empty: FakeMachine) -> None:
     """As in one report: a number of the XLA-based product on a native backend. [USER] Qwen report."""
     add_torch(empty.site)

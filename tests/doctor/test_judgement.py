@@ -157,6 +157,12 @@ def test_of_an_interpreter_that_does_not_answer_nothing_is_known() -> None:
     assert "whether it is usable here is not known: import torch did not answer within 8 s." in diagnosis.advice()
 
 
+def test_a_probe_that_ends_on_its_way_says_how_far_it_came() -> None:
+    diagnosis = judge(replace(HEALTHY, backend=Backend(STEPS[:2], Ended(1, "", "Traceback"))))
+    assert diagnosis.of(Topic.USABLE).found == "not asked: the probe ended with status 1 after autoload torch_neuronx"
+    assert diagnosis.exit_code == 3
+
+
 def test_a_slow_import_of_torch_is_not_called_broken() -> None:
     diagnosis = judge(replace(HEALTHY, backend=Backend((Step("import torch", "begun"),), TimedOut(24, "", ""))))
     assert diagnosis.of(Topic.TORCH).verdict == "unknown"

@@ -17,7 +17,7 @@ def find_distributions(names: list[str]) -> list[dict[str, Any]]:
     wanted = set(names)
     found = []
     for distribution in importlib.metadata.distributions():
-        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+        name = name_of(distribution)
         if name not in wanted:
             continue
         files = [file.parts[0] for file in distribution.files or () if file.parts]
@@ -30,6 +30,14 @@ def find_distributions(names: list[str]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def name_of(distribution: importlib.metadata.Distribution) -> str:
+    """The normalised name; empty where the metadata is damaged, which is not for us to fail on."""
+    try:
+        return re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+    except Exception:
+        return ""
 
 
 def find_modules(names: list[str]) -> dict[str, list[str]]:
