@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from smoketest.cli import doctor, explain, run, show, validate
-from smoketest.cli.output import error_text, say
+from smoketest.cli.output import error_text, printable, say
 from smoketest.errors import SmoketestError
 
 __all__ = ["app", "run_app"]
@@ -47,6 +47,7 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where in smoketest itself an error came from.")] = False,
 ) -> None:
     pass
 
@@ -71,10 +72,8 @@ def run_app() -> NoReturn:
         if debug:
             _show_traceback()
         first = str(error).partition("\n")[0][:300]
-        say(
-            f"internal error: {type(error).__name__}: {first}"
-            + ("" if debug else "\n  hint: run with --debug to see where")
-        )
+        hint = "" if debug else "\n  hint: `smoketest --debug ...` shows where"
+        say(printable(f"internal error: {type(error).__name__}: {first}{hint}"))
         sys.exit(5)
     sys.exit(0)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from smoketest.errors import SmoketestError
 
-__all__ = ["emit", "error_text", "say", "use_color", "width"]
+__all__ = ["emit", "error_text", "printable", "say", "use_color", "width"]
 
 
 def say(text: str) -> None:
@@ -26,7 +25,12 @@ def emit(text: str) -> None:
 def error_text(error: SmoketestError) -> str:
     """An error as one message: the user's own frames where it was their code that raised, then what and where."""
     trace = getattr(error, "traceback", "")
-    return (f"{trace.rstrip()}\n" if trace else "") + f"error: {error}"
+    return printable((f"{trace.rstrip()}\n" if trace else "") + f"error: {error}")
+
+
+def printable(text: str) -> str:
+    """The text without what steers a terminal: messages can hold bytes of files, and whatever user code raises."""
+    return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def use_color(stream: TextIO) -> bool:
@@ -36,7 +40,10 @@ def use_color(stream: TextIO) -> bool:
 
 def width(stream: TextIO) -> int:
     """Columns to write to: the terminal's, between 40 and 120; 80 where there is none."""
-    return min(120, max(40, shutil.get_terminal_size((80, 24)).columns)) if stream.isatty() else 80
+    try:
+        return min(120, max(40, os.get_terminal_size(stream.fileno()).columns))
+    except (OSError, ValueError):  # not a terminal, or no file at all
+        return 80
 
 
 def _write(stream: TextIO, text: str) -> None:

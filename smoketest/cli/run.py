@@ -48,6 +48,7 @@ class _Settings:
 
 
 def run(
+    context: typer.Context,
     configs: Annotated[
         list[Path], typer.Argument(metavar="CONFIG|DIR...", help="Checks (YAML), or folders of checks.")
     ],
@@ -96,14 +97,18 @@ def run(
         ),
         compile=not no_compile,
         stop_at_error=stop_at_error,
-        debug=debug,
+        debug=debug or bool(context.find_root().params.get("debug")),
         quiet=quiet,
         output=None if output == "-" else Path(output),
         form=form,
     )
     paths = find_checks(configs)
-    with Interrupts() as interrupts:
-        rows = list(_run_all(paths, settings, interrupts))
+    try:
+        with Interrupts() as interrupts:
+            rows = list(_run_all(paths, settings, interrupts))
+    except KeyboardInterrupt:  # the second one
+        say("interrupted: stopped at once, without a report")
+        raise typer.Exit(INTERRUPTED) from None
     if len(paths) > 1:
         say(_table(rows))
     code = worst(row.exit_code for row in rows)
@@ -167,9 +172,11 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
 
 def _details(report: Report) -> Iterator[str]:
     """What no line of the report can hold: hints, the user's own frames, a dead worker's last words."""
+    from smoketest.cli.output import printable
+
     for part in (report.eager, report.compile):
         if part.status in ("failed", "crashed") and part.reason and "\n" in part.reason:
-            yield f"\nerror: {part.reason}"
+            yield printable(f"\nerror: {part.reason}")
 
 
 @contextmanager
@@ -197,13 +204,13 @@ def _command(path: Path, settings: _Settings) -> str:
 
 
 def _progress(settings: _Settings) -> Progress:
-    from smoketest.cli.output import say, use_color
+    from smoketest.cli.output import printable, say, use_color
     from smoketest.supervise.progress import LineProgress, NoProgress
 
     if settings.quiet:
         return NoProgress()
     if not sys.stderr.isatty():
-        return LineProgress(say)
+        return LineProgress(lambda line: say(printable(line)))
     from rich.console import Console
 
     from smoketest.supervise.live import LiveProgress

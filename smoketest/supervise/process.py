@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ __all__ = ["MAX_LINE", "LineTooLong", "WorkerProcess"]
 MAX_LINE = 32 * 2**20
 """Bytes of one event; far above what a report can hold."""
 _CHUNK = 2**18
+_MARK = "SMOKETEST_WORKER"
+"""Environment variable that everything a worker starts inherits, in whatever session it goes on."""
 
 
 class LineTooLong(Exception):
@@ -35,6 +38,7 @@ class WorkerProcess:
     def __init__(self, command: Sequence[str], write_request: Callable[[int], None]) -> None:
         self.events, writing = os.pipe()
         self.output, output_writing = os.pipe()
+        self._mark = uuid.uuid4().hex
         try:
             for end in (self.events, self.output):
                 os.set_blocking(end, False)
@@ -46,7 +50,7 @@ class WorkerProcess:
                 stderr=output_writing,
                 pass_fds=(writing,),
                 start_new_session=True,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | {"PYTHONUNBUFFERED": "1", _MARK: self._mark},
             )
         except BaseException:
             self._close_pipes()
@@ -99,12 +103,15 @@ class WorkerProcess:
         return True
 
     def close(self) -> int | None:
-        """Kill what is left of the group, reap the worker and close the pipes.
+        """Kill what is left of the group and what left the group, reap the worker and close the pipes.
 
         Returns:
             The exit code, or minus a signal's number; None where it could not be killed within 10 s.
         """
         self._signal_group(signal.SIGKILL)
+        for pid in _marked(self._mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=10)
         self._close_pipes()
@@ -135,6 +142,17 @@ class WorkerProcess:
 def worker_command(module: str, request: Path) -> list[str]:
     """The command line of a worker."""
     return [sys.executable, "-m", module, str(request)]
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes of a worker that went into a session of their own; none where there is no /proc."""
+    entry = f"{_MARK}={mark}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # another user's, or gone by now
+            if entry in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _read(end: int) -> bytes:

@@ -13,15 +13,15 @@ import selectors
 import socket
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from smoketest.config import Check
 from smoketest.errors import InternalError
-from smoketest.findings import Report
-from smoketest.findings.report import Environment
+from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings.report import Environment, Step
 from smoketest.findings.sites import project_root
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
@@ -54,10 +54,12 @@ class Limits:
     Attributes:
         silence: without a heartbeat, before a worker counts as frozen.
         grace: between asking a worker to end and killing it.
+        farewell: for a worker that has sent its result to end by itself.
     """
 
     silence: float = 60
     grace: float = 3
+    farewell: float = 10
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,13 @@ class _Part:
         self.log = log
         self.crumb = crumb
         self.timeout = timeout
-        self.seen = Seen()
+        self.facts: protocol.Facts | None = None
+        self.steps: list[Step] = []
+        self.findings: tuple[Finding, ...] = ()
+        self.notes: list[NotChecked] = []
         self.timed_part_over = False
         self.last_sign = process.started
+        self.last_word: float | None = None  # when its result or its failure came
         self.result: protocol.Result | None = None
         self.failed: protocol.Failed | None = None
         self.stopped: Outcome | None = None  # why we ended it
@@ -150,23 +156,23 @@ class _Part:
         """Keep what a message says."""
         match message:
             case protocol.Facts():
-                self.seen = replace(self.seen, facts=message)
+                self.facts = message
             case protocol.StepDone(step=step):
-                self.seen = replace(self.seen, steps=(*self.seen.steps, step))
+                self.steps.append(step)
             case protocol.FindingsSoFar(findings=findings):
-                self.seen = replace(self.seen, findings=findings)
+                self.findings = findings
             case protocol.Note(not_checked=note):
-                self.seen = replace(self.seen, notes=(*self.seen.notes, note))
+                self.notes.append(note)
             case protocol.TimedPartOver():
                 self.timed_part_over = True
             case protocol.Failed():
-                self.failed = message
+                self.failed, self.last_word = message, self.last_sign
             case protocol.Result():
-                self.result = message
+                self.result, self.last_word = message, self.last_sign
 
     def end(self, code: int | None) -> Record:
         """How the part ended, once its process did."""
-        return Record(self._outcome(code), self.seen)
+        return Record(self._outcome(code), Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes)))
 
     def _outcome(self, code: int | None) -> Outcome:
         if self.stopped is not None:
@@ -287,13 +293,15 @@ class _Run:
         part.take(message)
         if part.name == "eager":
             self.timed_part_over |= part.timed_part_over
-            self.device = part.seen.facts.device.kind if part.seen.facts else self.device
+            self.device = part.facts.device.kind if part.facts else self.device
         self.progress.event(part.name, message)
 
     def _enforce(self, part: _Part) -> None:
         """End a worker that must end."""
-        if part.stopped is not None or part.result is not None or part.failed is not None:
-            if self._lingers(part):
+        if part.stopped is not None:
+            return
+        if part.last_word is not None:  # what it has left to do, such as a thread of the user's, is nobody's business
+            if self.interrupts.name is not None or time.monotonic() - part.last_word > self.options.limits.farewell:
                 part.process.ask_to_end(self.options.limits.grace)
             return
         now = time.monotonic()
@@ -309,10 +317,6 @@ class _Run:
                 f"the {part.name} worker gave no sign of life for {limits.silence:g} s and was stopped {part.where()}"
             )
             self._stop(part, TimedOut(limits.silence, text))
-
-    def _lingers(self, part: _Part) -> bool:
-        """Whether a worker that has said its last word is still there much later."""
-        return part.stopped is None and time.monotonic() - part.last_sign > self.options.limits.silence
 
     def _stop(self, part: _Part, why: Outcome) -> None:
         if part.stopped is None:

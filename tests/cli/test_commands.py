@@ -66,6 +66,7 @@ def test_the_commands_and_options_of_this_version() -> None:
         "validate": ["--set"],
         "show": ["--format"],
         "explain": [],
+        "doctor": ["--format"],
     }  # fmt: skip
 
 
@@ -181,4 +182,4 @@ def test_a_fault_of_ours_is_one_line_and_exit_5(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, "validate", "x"], capture_output=True, text=True)
     assert done.returncode == 5
-    assert done.stderr == "internal error: RuntimeError: broken\n  hint: run with --debug to see where\n"
+    assert done.stderr == "internal error: RuntimeError: broken\n  hint: `smoketest --debug ...` shows where\n"

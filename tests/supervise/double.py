@@ -143,6 +143,11 @@ class Worker:
             case "freeze":
                 self.frozen = True
                 time.sleep(600)
+            case "own_session":
+                self.grandchild(start_new_session=True)
+                time.sleep(600)
+            case "linger":
+                threading.Thread(target=time.sleep, args=(600,)).start()
             case "flood":
                 for _ in range(3000):
                     sys.stdout.write("x" * 10_000 + "\n")
@@ -172,9 +177,9 @@ class Worker:
             case _:
                 raise AssertionError(act)
 
-    def grandchild(self) -> None:
+    def grandchild(self, **kwargs: Any) -> None:
         """A child of ours that outlives us unless the whole group is killed; its number goes to a file."""
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **kwargs)
         Path(self.kwargs["pids"]).write_text(json.dumps([os.getpid(), child.pid]))
 
 

@@ -172,6 +172,13 @@ def test_a_worker_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> No
     assert [gone(pid) for pid in pids(tmp_path)] == [True, True]
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc to find them by")
+def test_what_a_worker_started_in_a_session_of_its_own_is_killed_with_it(tmp_path: Path) -> None:
+    report = run(tmp_path, act="own_session", timeout=3, compile_enabled=False)
+    assert report.eager.status == "timed_out"
+    assert [gone(pid) for pid in pids(tmp_path)] == [True, True]
+
+
 def test_the_compile_probe_has_a_timeout_of_its_own(tmp_path: Path) -> None:
     report = run(tmp_path, act_compile="sleep", timeout=3)
     assert report.eager.status == "ran"
@@ -187,6 +194,14 @@ def test_a_worker_without_a_sign_of_life_is_stopped(tmp_path: Path, act: str) ->
     assert report.eager.reason is not None
     assert report.eager.reason.startswith("the eager worker gave no sign of life for 2 s and was stopped in step 2")
     assert report.exit_code == 5
+
+
+def test_a_thread_left_behind_by_user_code_does_not_keep_a_finished_worker(tmp_path: Path) -> None:
+    options = Options(output=tmp_path / "out", worker=DOUBLE, limits=Limits(grace=0.3, farewell=0.5))
+    before = time.monotonic()
+    report = run_check(check(tmp_path, act="linger", compile_enabled=False), options)
+    assert (report.eager.status, report.exit_code) == ("ran", 0)
+    assert time.monotonic() - before < 10
 
 
 def test_what_a_dead_worker_started_is_killed_too(tmp_path: Path) -> None:

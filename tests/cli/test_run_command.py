@@ -33,7 +33,9 @@ class Net(torch.nn.Module):
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.act == "exit3":
                 os._exit(3)
-            if self.act == "sleep":
+            if self.act == "stubborn":
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if self.act in ("sleep", "stubborn"):
                 print("asleep", flush=True)
                 time.sleep(600)
         if self.act == "raise":
@@ -143,7 +145,7 @@ def test_a_broken_check_among_others_gives_its_message_and_the_others_run(tmp_pa
     seen = report(tmp_path, "raises")
     assert seen["exit_code"] == 4
     assert "ValueError: no good" in seen["eager"]["reason"]
-    frame = f'  File "{tmp_path}/net.py", line 22, in forward\n    raise ValueError("no good")\nValueError: no good\n'
+    frame = f'  File "{tmp_path}/net.py", line 24, in forward\n    raise ValueError("no good")\nValueError: no good\n'
     assert frame in err, "the user's own traceback, as Python writes it"
     assert re.findall(r"^ *(\S+) +(PASS|FAIL|ERROR) +(\d+)", err, re.MULTILINE) == [
         ("broken.yaml", "ERROR", "2"), ("good", "PASS", "0"), ("raises", "ERROR", "4"), ("twin.yaml", "ERROR", "2"),
@@ -190,6 +192,19 @@ def test_ctrl_c_leaves_reports_of_what_was_seen_and_starts_no_other_check(tmp_pa
     assert not (tmp_path / "reports/b").exists()
     assert "not run: interrupted" in re.sub(r"\s+", " ", err)
     assert gone(worker_pids(tmp_path, "a")[0])
+
+
+def test_a_second_ctrl_c_ends_all_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "net", "stubborn")
+    process = start(tmp_path, "net.yaml", "--no-compile")
+    wait_for(tmp_path / "reports/net/log/eager.log", "asleep")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=2)
+    assert process.returncode == 130
+    assert err.endswith("interrupted: stopped at once, without a report\n")
+    assert gone(worker_pids(tmp_path, "net")[0])
 
 
 def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
