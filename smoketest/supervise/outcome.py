@@ -125,19 +125,19 @@ class Record:
                 )
 
 
-def describe_death(code: int, part: str, crumb: protocol.Breadcrumb) -> str:
+def describe_death(code: int, part: str, where: str) -> str:
     """What a worker died of and where: ``the eager worker crashed with SIGSEGV in step 2, backward``.
 
     Args:
         code: as of `subprocess.Popen.returncode`: an exit code, or minus a signal's number.
         part: which worker.
-        crumb: where it was.
+        where: as of `Breadcrumb.sentence`.
     """
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        text = f"the {part} worker crashed with {name} {crumb.sentence()}"
+        text = f"the {part} worker crashed with {name} {where}"
         return text + (" (the system does this when memory runs out)" if name == "SIGKILL" else "")
-    return f"the {part} worker exited with code {code} {crumb.sentence()}"
+    return f"the {part} worker exited with code {code} {where}"

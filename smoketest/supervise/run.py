@@ -134,6 +134,8 @@ class _Part:
         self.steps: list[Step] = []
         self.findings: tuple[Finding, ...] = ()
         self.notes: list[NotChecked] = []
+        self.phase: str | None = None
+        self.counted: protocol.Progress | None = None  # of that phase
         self.timed_part_over = False
         self.last_sign = process.started
         self.last_word: float | None = None  # when its result or its failure came
@@ -142,21 +144,24 @@ class _Part:
         self.stopped: Outcome | None = None  # why we ended it
 
     def where(self) -> str:
-        """Where the worker was, after its breadcrumb."""
-        return self.breadcrumb().sentence()
-
-    def breadcrumb(self) -> protocol.Breadcrumb:
-        """What the worker last said it was doing."""
+        """Where the worker was: after its breadcrumb, else after the last phase it spoke of."""
         try:
-            return protocol.Breadcrumb.unpack(self.crumb.read_bytes())
+            crumb = protocol.Breadcrumb.unpack(self.crumb.read_bytes())
         except OSError:
-            return protocol.Breadcrumb()
+            crumb = protocol.Breadcrumb()
+        if crumb != protocol.Breadcrumb() or self.phase is None:
+            return crumb.sentence()
+        return f"in {self.phase}" + (f", {self.counted.done} of {self.counted.total}" if self.counted else "")
 
     def take(self, message: protocol.Message) -> None:
         """Keep what a message says."""
         match message:
             case protocol.Facts():
                 self.facts = message
+            case protocol.PhaseStarted(name=name):
+                self.phase, self.counted = name, None
+            case protocol.Progress():
+                self.counted = message
             case protocol.StepDone(step=step):
                 self.steps.append(step)
             case protocol.FindingsSoFar(findings=findings):
@@ -183,7 +188,7 @@ class _Part:
             return Ran(self.result)
         if code is None:
             return Crashed(f"the {self.name} worker could not be killed {self.where()}")
-        return Crashed(describe_death(code, self.name, self.breadcrumb()), self.log.last_lines())
+        return Crashed(describe_death(code, self.name, self.where()), self.log.last_lines())
 
 
 class _Run:
