@@ -120,9 +120,9 @@ class Record:
             case Crashed(reason, tail):
                 return f"{reason}\n{tail}" if tail else reason
             case Failed(error):
-                return "\n".join(
-                    text for text in (error.message, error.traceback.rstrip(), error.debug.rstrip()) if text
-                )
+                hint = f"  hint: {error.hint}" if error.hint else ""
+                parts = (error.message, hint, error.traceback.rstrip(), error.debug.rstrip())
+                return "\n".join(text for text in parts if text)
 
 
 def describe_death(code: int, part: str, where: str) -> str:

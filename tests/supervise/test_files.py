@@ -1,0 +1,68 @@
+"""Files of a run: whole or not at all, and never larger than they may be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smoketest.errors import ConfigError
+from smoketest.supervise import files
+from smoketest.supervise.files import CappedLog, Journal, prepare_folder, write_atomically
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("old")
+    write_atomically(path, "new ✓")
+    assert path.read_text(encoding="utf-8") == "new ✓"
+    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_folder_that_is_a_file_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        prepare_folder(tmp_path / "a" / "b")
+    assert str(caught.value) == (
+        f"{tmp_path}/a/b: the output folder cannot be written: Not a directory\n  hint: name another with --output DIR"
+    )
+
+
+def test_a_log_keeps_its_beginning_and_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LOG_HEAD", 10)
+    monkeypatch.setattr(files, "LOG_TAIL", 5)
+    log = CappedLog(tmp_path / "x.log")
+    for part in (b"abcdefgh", b"ijklmnop", b"qrstuvwxyz"):
+        log.write(part)
+    log.close()
+    assert (tmp_path / "x.log").read_bytes() == b"abcdefghij\n[smoketest: 11 bytes left out here]\nvwxyz"
+
+
+def test_a_short_log_is_kept_as_it_is(tmp_path: Path) -> None:
+    log = CappedLog(tmp_path / "x.log")
+    log.write(b"one\n\n\x1b[31mtwo\xff\n")
+    log.close()
+    assert (tmp_path / "x.log").read_bytes() == b"one\n\n\x1b[31mtwo\xff\n"
+    assert log.last_lines() == "one\n [31mtwo\N{REPLACEMENT CHARACTER}"
+    assert log.last_lines(lines=1, width=3) == " [3"
+
+
+def test_a_journal_is_json_lines_and_stops_at_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "JOURNAL_CAP", 200)
+    journal = Journal(tmp_path / "events.jsonl")
+    for number in range(50):
+        journal.add("eager", f'{{"event": "hello", "pid": {number}}}\n'.encode())
+    journal.close()
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"]["pid"] for line in lines] == list(range(len(lines)))
+    assert 2 <= len(lines) <= 5
