@@ -68,7 +68,7 @@ class LoweringProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()
+        self._stop(kill=True)  # it holds nothing that is worth the second it takes to end by itself
 
     def hello(self, timeout: float = _START_TIMEOUT) -> Hello:
         """What the process said of itself, starting it if it is not running.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -118,7 +119,7 @@ def probe(
         fullgraph: as for torch.compile.
         op_timeout: seconds for lowering one graph.
         on_progress: called with (what, done, total).
-        process: where graphs are lowered; one of its own by default.
+        process: where graphs are lowered, left running; one of its own by default.
 
     Raises:
         RuntimeError: the lowering process does not start.
@@ -130,9 +131,9 @@ def probe(
     )
     tell("capture", 1, 1)
     sweep = _Sweep(seen, observe.Places(site_policy))
-    missing = None if process else missing_reason()
+    missing = missing_reason() if process is None else None
     if missing is None:
-        with process or LoweringProcess() as running:
+        with LoweringProcess() if process is None else nullcontext(process) as running:
             sweep.lower(running, Judge(running, profile, op_timeout), tell)
     around = list(observe.around_the_graphs(seen, fullgraph, sweep.places))
     return ProbeResult(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from smoketest.findings import merge
@@ -11,7 +13,7 @@ from smoketest.probe.probe import ProbeResult, probe
 from smoketest.supervise.protocol import Facts, FindingsSoFar, Note, PhaseStarted, Progress, Result
 from smoketest.worker import describe
 from smoketest.worker.job import Job
-from smoketest.workload import build
+from smoketest.workload import Workload, build
 
 __all__ = ["run"]
 
@@ -28,6 +30,7 @@ def run(job: Job) -> None:
     profile = job.device.profile or load_profile(job.check.profile)
     device = DeviceInfo(kind=job.device.kind, profile=profile.name, profile_note=profile.note)
     job.emit(Facts(environment=job.environment, device=device, workload=describe.workload(made, job.check)))
+    _warm_up(made)
     phase = _Phase(job)
     result = probe(
         made.model,
@@ -43,6 +46,16 @@ def run(job: Job) -> None:
         job.emit(Note(not_checked=note))
     job.emit(FindingsSoFar(findings=merge(result.observations)))
     job.emit(Result(compile=_part(result), operators=_rows(result)))
+
+
+def _warm_up(made: Workload) -> None:
+    """One step without torch.compile.
+
+    It gives lazy modules their parameters, and lets libraries say what they say once: a log call is a graph break, which
+    the user would see in the first step only. What it raises is told by the capture, which runs the same step again.
+    """
+    with contextlib.suppress(Exception):
+        made.forward_backward(made.model, 0)
 
 
 class _Phase:

@@ -24,6 +24,7 @@ def ints(high: int, *shape: int) -> torch.Tensor:
     return torch.randint(high, shape, generator=torch.Generator().manual_seed(high))
 
 
+ONE_GROUP = (False, [0, 0], 1, [True, True, True])
 LOGITS = draw(6, 5).log_softmax(1)
 CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "aten::as_strided": [
@@ -73,8 +74,8 @@ CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "aten::_foreach_pow.Scalar": [(([draw(3).abs(), draw(2, 2).abs()], 1.5), {})],
     "aten::__rshift__.Scalar": [((ints(100, 5), 2), {}), ((torch.tensor([-9, 8]), 1), {})],
     "aten::convolution_backward": [
-        ((draw(2, 4, 4, 4), draw(2, 3, 9, 9), draw(4, 3, 3, 3), [4], [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True] * 3), {}),
-        ((draw(2, 4, 8, 5), draw(2, 3, 8, 9), draw(4, 3, 3, 3), [4], [1, 2], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3), {}),
+        ((draw(2, 4, 4, 4), draw(2, 3, 9, 9), draw(4, 3, 3, 3), [4], [2, 2], [0, 0], [1, 1], *ONE_GROUP), {}),
+        ((draw(2, 4, 8, 5), draw(2, 3, 8, 9), draw(4, 3, 3, 3), [4], [1, 2], [1, 1], [1, 1], *ONE_GROUP), {}),
         ((draw(2, 4, 6), draw(2, 3, 10), draw(4, 3, 3), None, [1], [0], [2], False, [0], 1, [True, True, False]), {}),
     ],
     "aten::nll_loss_forward": [

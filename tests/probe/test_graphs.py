@@ -12,7 +12,7 @@ from smoketest.probe.prepare import expanded, lowerable
 
 from .build import op
 
-F, I = torch.float32, torch.int64
+F, INT = torch.float32, torch.int64
 X = TensorSpec((3, 5), F)
 
 
@@ -55,12 +55,12 @@ def test_an_op_cut_out_shares_the_input_it_takes_twice() -> None:
 
 
 def test_a_body_takes_the_place_of_a_node_with_several_results() -> None:
-    sort = op("aten::sort", X, value=(X, TensorSpec((3, 5), I)))
+    sort = op("aten::sort", X, value=(X, TensorSpec((3, 5), INT)))
     body = GraphSpec(
         (
             NodeSpec("a", "placeholder", value=X),
             NodeSpec("u", "aten::neg", (Ref("a"),), value=X),
-            NodeSpec("v", "aten::argsort", (Ref("a"),), value=TensorSpec((3, 5), I)),
+            NodeSpec("v", "aten::argsort", (Ref("a"),), value=TensorSpec((3, 5), INT)),
             NodeSpec("output", "output", ((Ref("u"), Ref("v")),)),
         )
     )
