@@ -77,9 +77,12 @@ def add_native(
 
 
 def add_legacy(site: Site, version: str = "2.9.0.2.15.32035") -> None:
-    """The XLA-based product. [PUB] its number in SDK 2.33.0; [INFER] its parts and company. Loading it is a fault."""
+    """The XLA-based product. [PUB] its number in SDK 2.33.0; [INFER] its parts and company.
+
+    Loaded, it leaves a file ``loaded`` in its folder.
+    """
     files = {
-        "torch_neuronx/__init__.py": "raise SystemExit('the doctor loaded the XLA-based product')",
+        "torch_neuronx/__init__.py": "from pathlib import Path; Path(__file__).with_name('loaded').touch()",
         "torch_neuronx/xla_impl/__init__.py": "",
         "torch_neuronx/pyhlo/__init__.py": "",
     }
