@@ -67,7 +67,7 @@ class FailedOp(NamedTuple):
 
 
 class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts every call that PyTorch dispatches while it is entered.
+    """Counts every call that PyTorch dispatches in a step while it is entered.
 
     Args:
         origins: finds module and line of an op.
@@ -101,8 +101,10 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.strays: set[tuple[str, Phase | None]] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run `func` as it is, and count it."""
+        """Run `func` as it is, and count it, unless a batch is being made: that is no part of the step's work."""
         kwargs = kwargs or {}
+        if self._context.phase == "setup":
+            return func(*args, **kwargs)
         op: str = func.name()
         tensors = list(_tensors((*args, *kwargs.values())))
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

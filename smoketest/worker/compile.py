@@ -51,8 +51,8 @@ def run(job: Job) -> None:
 def _warm_up(made: Workload) -> None:
     """One step without torch.compile.
 
-    It gives lazy modules their parameters, and lets libraries say what they say once: a log call is a graph break, which
-    the user would see in the first step only. What it raises is told by the capture, which runs the same step again.
+    It gives lazy modules their parameters and fills the caches that libraries fill in a first step. What it raises is
+    told by the capture, which runs the same step again.
     """
     with contextlib.suppress(Exception):
         made.forward_backward(made.model, 0)

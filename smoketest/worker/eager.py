@@ -55,6 +55,7 @@ class _EagerRun:
         self.context = context
         self.warned = warned
         self.tracker = Tracker(job.device)
+        self.past_before = frozenset(job.device.continued_past())
         self.evidence = reconcile.Evidence(warned=warned.seen)
         self.steps: list[Step] = []
         self.raised: list[Observation] = []
@@ -147,10 +148,13 @@ class _EagerRun:
 
     def findings(self) -> tuple[Finding, ...]:
         device, policy = self.job.device, self.job.policy
-        past = device.continued_past()
+        past = self.continued_past()
         broken = [*past, *(seen.op for seen in self.raised if seen.op)]
         seen = [] if device.kind == "cpu" else reconcile.observations(self.evidence, device.profile, policy, broken)
         return merge([*seen, *failures.continued(past, self.evidence.traced, policy), *self.raised])
+
+    def continued_past(self) -> tuple[str, ...]:
+        return tuple(op for op in self.job.device.continued_past() if op not in self.past_before)
 
     def give_up(self, error: BaseException, workload: Workload | None, index: int | None, role: Role | None) -> None:
         """The step raised. The user's mistake if plain CPU raises too, else a finding about the device."""
@@ -196,7 +200,7 @@ class _EagerRun:
     def finish(self, status: Literal["ran", "failed"], reason: str | None = None, failed_op: str | None = None) -> None:
         traced = self.evidence.traced
         whole = bool(traced) and self.evidence.complete
-        past = tuple(self.job.device.continued_past())
+        past = self.continued_past()
         broken = [*past, *([failed_op] if failed_op else [])]
         self.job.emit(
             Result(

@@ -69,19 +69,19 @@ class Workload:
         mistake is a `UserCodeError`.
 
         Returns:
-            The losses of the micro-batches, tensors of one element still on the device and detached. Reading them
-            waits for the device, so the caller does it when the step is over.
+            The losses of the micro-batches, tensors of one element still on the device. Reading them waits for the
+            device, so the caller does it when the step is over.
         """
         with marker("setup"):
             batches = self._batches(index)
         if self.train_step is not None:
             with marker("step"):
-                return [_detached(self.train_step(self.model, batches[0], self.optimizer))]
+                return [_reported(self.train_step(self.model, batches[0], self.optimizer))]
         losses = []
         for batch in batches:
             with marker("forward"):
                 loss = self._forward(self.model, batch)
-            losses.append(loss.detach())
+            losses.append(loss)
             with marker("backward"):
                 (loss if len(batches) == 1 else loss / len(batches)).backward()  # type: ignore[no-untyped-call]
         with marker("optimizer"):
@@ -141,13 +141,13 @@ class Workload:
 
 def loss_value(losses: list[Any]) -> float | None:
     """The mean of a step's losses as a number; None where it is not finite. Waits for the device."""
-    mean = sum(float(loss) for loss in losses) / len(losses)
+    mean = sum(loss.item() if isinstance(loss, Tensor) else loss for loss in losses) / len(losses)
     return mean if math.isfinite(mean) else None
 
 
-def _detached(loss: Any) -> Any:
+def _reported(loss: Any) -> Any:
     if isinstance(loss, Tensor) and loss.numel() == 1:
-        return loss.detach()
+        return loss
     if isinstance(loss, numbers.Real):
         return float(loss)
     shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""

@@ -1,0 +1,103 @@
+"""The cases: models from public reports train on the emulated device, or end as their headers say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smoketest.findings.identity import functional_base
+from smoketest.operators.profile import load_profile
+
+CASES = Path(__file__).parent.parent / "cases"
+STEMS = sorted(file.stem for file in CASES.glob("[0-9]*.py"))
+NATIVE = {functional_base(op) for op in load_profile(None).native}
+SILENT_VIEWS = {functional_base(op) for op in load_profile(None).view_whitelist}
+UNIMPLEMENTED = {functional_base(op) for op in load_profile(None).unimplemented} - SILENT_VIEWS
+
+RAISE = {
+    "031_sparse_grad_embedding_sparseadam": "aten::_sparse_coo_tensor_with_dims_and_tensors",
+    "068_stray_cpu_tensor_attribute": "aten::mul.Tensor",
+}
+"""The device has no sparse tensors, and takes no CPU tensor beside its own."""
+
+NOTHING = {
+    "002_radius_graph_masked_select",
+    "018_qwen_block_clean_control",
+    "021_partial_last_batch_recompile",
+    "054_foreach_adam_ema_clip",
+    "056_checkpoint_dropout_rng",
+    "057_tied_lm_head_device_move",
+    "061_inplace_slice_autograd",
+}
+"""The pre-release has kernels for all they use."""
+
+CELLS = {
+    "026_ocr_bilstm_ctc": {"aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl"},
+    "028_gru_cell_attention_decoder": {"aten::_thnn_fused_gru_cell", "aten::_thnn_fused_gru_cell_backward"},
+}
+"""Neither the device nor the CPU has a kernel for these; the emulated device goes on past them."""
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Any:
+    command = [sys.executable, str(Path(__file__).with_name("run_cases.py")), str(CASES)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("case", [stem for stem in STEMS if stem not in RAISE])
+def test_it_trains_with_the_losses_of_plain_cpu(outcomes: Any, case: str) -> None:
+    device, cpu = outcomes[case]["device"], outcomes[case]["cpu"]
+    assert (device["status"], cpu["status"]) == ("ran", "ran")
+    assert len(device["losses"]) == 5
+    assert device["losses"] == pytest.approx(cpu["losses"], rel=1e-4)
+
+
+@pytest.mark.parametrize("case", STEMS)
+def test_an_op_expected_in_trouble_is_found_where_the_profile_has_no_kernel(outcomes: Any, case: str) -> None:
+    if case in RAISE:
+        pytest.skip("it ends before it reaches them all")
+    found = {(functional_base(f["op"]), f["phase"]) for f in outcomes[case]["device"]["findings"]}
+    expected = outcomes["meta"][case]["expect"]
+    for phase, names in expected.items():
+        for alternatives in names:
+            bases = {functional_base(name) for name in alternatives.split("|")}
+            if bases <= UNIMPLEMENTED - NATIVE:
+                assert any((base, phase) in found for base in bases), f"{alternatives} in {phase}"
+
+
+@pytest.mark.parametrize("case", STEMS)
+def test_a_finding_is_an_op_without_a_kernel_and_has_a_place(outcomes: Any, case: str) -> None:
+    findings = outcomes[case]["device"]["findings"]
+    profile = load_profile(None)
+    for finding in findings:
+        if finding["rule"] == "NST101":
+            assert finding["kind"] == "unimplemented"
+            assert not profile.is_native(finding["op"])
+        assert finding["site"]["file"] == f"{case}.py", finding
+        assert finding["site"]["code"] in (CASES / f"{case}.py").read_text()
+    assert (findings == []) == (case in NOTHING)
+
+
+@pytest.mark.parametrize("case", sorted(CELLS))
+def test_cells_without_any_kernel_are_failed_ops_and_the_step_goes_on(outcomes: Any, case: str) -> None:
+    findings = outcomes[case]["device"]["findings"]
+    assert {f["op"] for f in findings if f["rule"] == "NST104"} == CELLS[case]
+    assert not any(f["op"] in CELLS[case] for f in findings if f["rule"] == "NST101")
+
+
+@pytest.mark.parametrize("case", sorted(RAISE))
+def test_a_model_the_device_cannot_run_is_a_failed_op(outcomes: Any, case: str) -> None:
+    assert outcomes[case]["cpu"]["status"] == "ran"
+    device = outcomes[case]["device"]
+    assert device["status"] == "failed"
+    assert [f["op"] for f in device["findings"] if f["rule"] == "NST104"] == [RAISE[case]]
