@@ -60,7 +60,9 @@ CONTROLS: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Tensor
 }
 
 
-def train(where: str, make: Callable[[], nn.Module], batch: Callable[[], dict[str, Tensor]], **step: Any) -> list[float]:
+def train(
+    where: str, make: Callable[[], nn.Module], batch: Callable[[], dict[str, Tensor]], **step: Any
+) -> list[float]:
     torch.manual_seed(0)
     model = make().to(where).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -125,6 +125,27 @@ def test_the_refusal_names_argument_and_op() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, stray: torch.cat([x, stray]),
+        lambda x, stray: torch.where(x > 0, x, stray),
+        lambda x, stray: nn.functional.linear(x, stray),
+        lambda x, stray: nn.functional.embedding(stray.long(), x),
+        lambda x, stray: x.index_select(0, stray[0].long()),
+    ],
+)
+def test_a_stray_cpu_tensor_is_refused_wherever_it_is(call: Callable[[Tensor, Tensor], Tensor]) -> None:
+    with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device.*neuron:0 and cpu"):
+        call(torch.ones(2, 2, device="neuron"), torch.ones(2, 2))
+
+
+def test_indices_from_the_cpu_are_taken_and_the_cpu_fallback_mixes_devices() -> None:
+    x = torch.arange(4.0).to("neuron")
+    assert x[torch.tensor([2, 0])].tolist() == [2, 0]
+    assert nn.functional.prelu(-x[None], torch.tensor([0.5, 0.5, 0.5, 1.0])).tolist() == [[0, -0.5, -1, -3]]
+
+
 def test_conjugate_and_negative_views_compute_as_on_the_cpu() -> None:
     plain = torch.view_as_complex(torch.rand(2, 2, 2))
     z = plain.to("neuron")

@@ -90,9 +90,10 @@ def _read(op: Overload, native: bool) -> _Plan:
     for index, argument in enumerate(op._schema.arguments):
         where: int | str = argument.name if argument.kwarg_only else index
         single = str(argument.type) in ("Tensor", "Optional[Tensor]")
-        cross = _crossing(str(argument.type), enter)
-        if cross is not None and single and refuse_cpu:
-            cross = same_device(enter, f"kwarg '{where}'" if argument.kwarg_only else f"arg{index}", op.name())
+        label = f"kwarg '{where}'" if argument.kwarg_only else f"arg{index}"
+        # Indices of a[i] come as a list of optional tensors, and PyTorch takes them from the CPU.
+        strict = refuse_cpu and str(argument.type) != "List[Optional[Tensor]]"
+        cross = _crossing(str(argument.type), same_device(enter, label, op.name()) if strict else enter)
         if cross is not None and isinstance(where, str):
             plan.keyword.append((where, cross))
         elif cross is not None and isinstance(where, int):
