@@ -105,7 +105,7 @@ INSTANCES = re.compile(r"trn[23][a-z0-9-]*\.")
 """[PUB] Trn2 and Trn3 only, such as trn2.3xlarge, trn2.48xlarge."""
 OTHER_NEURON_INSTANCES = re.compile(r"(trn1|inf[12])[a-z]*\.")
 VENDOR = "Amazon EC2"
-"""In DMI's sys_vendor; product_name is the instance type there (EC2 Nitro instances)."""
+"""In DMI's sys_vendor; product_name is then the instance type. [INFER] from other EC2 instances, not seen on a Trn2."""
 
 SYSTEM, ARCHITECTURES = "Linux", ("x86_64", "amd64")
 """[PUB] Linux x86_64."""
