@@ -20,10 +20,11 @@ TOKENS = {"input_ids": IDS, "labels": IDS}
 
 def gpt2() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     config = transformers.GPT2Config(
-        n_layer=2, n_head=2, n_embd=32, vocab_size=100, n_positions=32, bos_token_id=0, eos_token_id=1,
-        loss_type="ForCausalLM",
+        n_layer=2, n_head=2, n_embd=32, vocab_size=100, n_positions=32, bos_token_id=0, eos_token_id=1
     )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config), TOKENS
+    model = transformers.GPT2LMHeadModel(config)
+    model.loss_type = "ForCausalLM"  # transformers would choose it and log so, which breaks the graph
+    return model, TOKENS
 
 
 def bert() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
@@ -59,7 +60,6 @@ def test_a_model_known_to_train_lowers_whole(
     def step(call: Callable[..., Any], index: int) -> None:
         call(**batch).loss.backward()
 
-    step(model, 0)  # what a library logs once would be a graph break
     result = probed(model, run_step=step)
     assert [(seen.rule, seen.op, seen.message) for seen in result.observations] == []
     assert [(graph.id, graph.status, graph.stage) for graph in result.graphs] == [
