@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from smoketest.findings import Observation, Site, SitePolicy
@@ -27,13 +27,13 @@ class Evidence:
 
     Attributes:
         tracked: (name, phase) read from the tracker after every phase of every step, setup included.
-        warned: warnings, in the order they came.
+        warned: warnings, each once.
         traced: calls of the traced step; empty before it.
         complete: whether the traced step came to its end; its counts are lower bounds where it did not.
     """
 
     tracked: set[tuple[str, Phase | None]] = field(default_factory=set)
-    warned: list[SeenWarning] = field(default_factory=list)
+    warned: Collection[SeenWarning] = ()
     traced: TracedCalls = field(default_factory=dict)
     complete: bool = True
 

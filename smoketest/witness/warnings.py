@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -63,11 +64,11 @@ class FallbackWarnings:
 
     Attributes:
         context: says in which phase a warning came.
-        seen: what was recorded, oldest first.
+        seen: what was recorded and how often, oldest first.
     """
 
     context: Context
-    seen: list[SeenWarning] = field(default_factory=list)
+    seen: Counter[SeenWarning] = field(default_factory=Counter)
     _saved: list[Any] | None = None
 
     def __enter__(self) -> Self:
@@ -100,7 +101,7 @@ class FallbackWarnings:
         op = op_in_warning(text)
         if op is None:
             return False
-        self.seen.append(SeenWarning(op, self.context.phase))
+        self.seen[SeenWarning(op, self.context.phase)] += 1
         return True
 
 
@@ -188,13 +189,10 @@ def _belongs_to(entry: Any, spy: _Spy) -> bool:
 
 def _filters_changed() -> None:
     """Make the `warnings` module forget which texts it has shown: a text shown before is not asked about again."""
-    for name in ("_filters_mutated_lock_held", "_filters_mutated"):
-        changed = getattr(warnings, name, None)
-        if changed is None:
-            continue
-        if name.endswith("lock_held"):  # Python 3.14
-            with warnings._lock:  # type: ignore[attr-defined]
-                changed()
-        else:
-            changed()
-        return
+    lock = getattr(warnings, "_lock", None)
+    locked = getattr(warnings, "_filters_mutated_lock_held", None)
+    if lock is not None and locked is not None:  # Python 3.14
+        with lock:
+            locked()
+    elif hasattr(warnings, "_filters_mutated"):
+        warnings._filters_mutated()

@@ -60,6 +60,7 @@ class _EagerRun:
         self.steps: list[Step] = []
         self.raised: list[Observation] = []
         self.sent: tuple[Finding, ...] = ()
+        self.known: tuple[int, ...] = ()
         self.failed: FailedOp | None = None
 
     def run(self) -> None:
@@ -141,6 +142,11 @@ class _EagerRun:
         return modules, Origins(StackWalker(self.job.policy), modules)
 
     def send_findings(self) -> None:
+        seen = self.evidence
+        known = (len(seen.tracked), len(seen.warned), len(seen.traced), len(self.continued_past()), len(self.raised))
+        if known == self.known:  # evidence only grows
+            return
+        self.known = known
         findings = self.findings()
         if findings != self.sent:
             self.job.emit(FindingsSoFar(findings=findings))

@@ -94,19 +94,30 @@ def call_for(batch: Any, spec: Batch | None, model: nn.Module) -> Call:
         return Call(tuple(batch[0]), dict(batch[1]))
     if isinstance(batch, Mapping):
         names = list(spec.forward) if spec is not None and spec.forward is not None else list(batch)
-        return _named({name: batch[name] for name in names}, model)
+        return _named({name: _item(batch, name) for name in names}, model)
     if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
         return Call(tuple(batch), {})
     return Call((batch,), {})
 
 
 def _named(values: dict[str, Any], model: nn.Module) -> Call:
-    parameters = inspect.signature(model.forward).parameters.values()
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # a scripted forward does not tell
+        return Call((), values)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     if takes_any or set(values) <= known:
         return Call((), values)
     return Call(tuple(values.values()), {})
+
+
+def _item(batch: Mapping[str, Any], name: str) -> Any:
+    if name not in batch:
+        raise UserCodeError(
+            f"batch.forward names {name!r}, which the batch does not have", hint=f"it has {', '.join(map(str, batch))}"
+        )
+    return batch[name]
 
 
 def _is_kwargs(value: Any) -> bool:

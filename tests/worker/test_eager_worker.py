@@ -511,12 +511,10 @@ def test_the_worker_ends_when_its_supervisor_is_gone(tmp_path: Path) -> None:
 
 
 def test_processes_that_user_code_starts_do_not_hold_the_event_pipe(run_worker: Any, tmp_path: Path) -> None:
-    text = "import subprocess\nsubprocess.Popen(['sleep', '60'], stdout=-3, stderr=-3)\n" + RAISING.replace(
-        "torch.ones(3, 5)", "torch.ones(3, 2)"
-    )
-    worker = run_worker(workload(tmp_path, text), "cpu")
+    start = "import subprocess\nchild = subprocess.Popen(['sleep', '100'], stdout=-3, stderr=-3)\nprint(child.pid)\n"
+    worker = run_worker(workload(tmp_path, start + RAISING.replace("torch.ones(3, 5)", "torch.ones(3, 2)")), "cpu")
     assert worker.eager.status == "ran"
-    assert not any(event.event == "heartbeat" for event in worker.events[30:])
+    os.kill(int(worker.output.split()[0]), signal.SIGKILL)  # still there, and the pipe was at its end all the same
 
 
 def test_a_device_that_is_not_there_is_exit_3(run_worker: Any, tmp_path: Path) -> None:
@@ -527,3 +525,21 @@ def test_a_device_that_is_not_there_is_exit_3(run_worker: Any, tmp_path: Path) -
     failed = run_worker(workload(tmp_path, RAISING), "neuron").failed
     assert failed.exit_code == 3
     assert failed.hint
+
+
+def test_an_error_in_the_users_own_backward_is_the_users(run_worker: Any, tmp_path: Path) -> None:
+    text = """import torch
+class Bad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x * 2
+    @staticmethod
+    def backward(ctx, grad): raise ValueError("not today")
+class Net(torch.nn.Linear):
+    def forward(self, x): return Bad.apply(super().forward(x))
+def make_model(): return Net(2, 2)
+def make_batch(step): return (torch.ones(3, 2),), {}
+def loss_fn(output, batch): return output.mean()
+"""
+    failed = run_worker(workload(tmp_path, text)).failed
+    assert failed.exit_code == 4
+    assert failed.message == "net.py:6: the training step, on plain CPU, raised ValueError: not today"

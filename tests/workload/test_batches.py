@@ -120,6 +120,12 @@ def test_forward_chooses_what_the_model_is_called_with() -> None:
     assert (call.args, call.kwargs) == ((), {"a": 1})
 
 
+def test_forward_names_what_is_in_the_batch() -> None:
+    with pytest.raises(UserCodeError) as caught:
+        call_for({"a": 1}, Batch(forward=["x"]), TwoInputs())
+    assert str(caught.value) == "batch.forward names 'x', which the batch does not have\n  hint: it has a"
+
+
 def test_a_batch_without_tensors_is_an_error() -> None:
     with pytest.raises(UserCodeError) as caught:
         from_function(lambda step: ([1.0], {}), "make_batch")(3)

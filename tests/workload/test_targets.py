@@ -115,7 +115,8 @@ def test_a_workload_file_without_a_model_says_what_to_define(tmp_path: Path) -> 
     with pytest.raises(UserCodeError) as caught:
         build_workload(Check(name="x", workload=file), "cpu")
     assert str(caught.value) == (
-        "there is nothing to make a model with: empty.py defines no make_model\n  hint: define make_model there, or in the YAML"
+        "there is nothing to make a model with: empty.py defines no make_model\n"
+        "  hint: define make_model there, or in the YAML"
     )
 
 
