@@ -33,6 +33,12 @@ class WorkerProcess:
     Args:
         command: what to run.
         write_request: called with the number of the event pipe's writing end, before the start.
+
+    Attributes:
+        events: the event pipe's reading end.
+        output: the reading end of the pipe that stdout and stderr go to.
+        started: when, on the monotonic clock.
+        ended: those of the two pipes that nobody writes to any more.
     """
 
     def __init__(self, command: Sequence[str], write_request: Callable[[int], None]) -> None:
@@ -59,6 +65,7 @@ class WorkerProcess:
             os.close(writing)
             os.close(output_writing)
         self.started = time.monotonic()
+        self.ended: set[int] = set()
         self._partial: list[bytes] = []  # of a line whose end has not come
         self._partial_size = 0
         self._kill_at: float | None = None
@@ -71,7 +78,7 @@ class WorkerProcess:
 
     def read_lines(self) -> Iterator[bytes]:
         """Whole lines that arrived on the event pipe. Raises `LineTooLong`."""
-        while chunk := _read(self.events):
+        while chunk := self._read(self.events):
             *lines, rest = chunk.split(b"\n")
             if lines:
                 lines[0] = b"".join((*self._partial, lines[0]))
@@ -84,7 +91,7 @@ class WorkerProcess:
 
     def read_output(self) -> bytes:
         """Some of what it printed; empty where nothing is waiting."""
-        return _read(self.output)
+        return self._read(self.output)
 
     def ask_to_end(self, grace: float) -> None:
         """Send SIGTERM to the whole group; `has_ended` sends SIGKILL once `grace` seconds are over."""
@@ -116,6 +123,17 @@ class WorkerProcess:
             self._process.wait(timeout=10)
         self._close_pipes()
         return self._process.returncode
+
+    def _read(self, end: int) -> bytes:
+        if end in self.ended:
+            return b""
+        try:
+            data = os.read(end, _CHUNK)
+        except BlockingIOError:
+            return b""
+        if not data:
+            self.ended.add(end)
+        return data
 
     def _dead(self) -> bool:
         """Whether the worker is dead, without reaping it: its process group's number stays taken until it is."""
@@ -153,10 +171,3 @@ def _marked(mark: str) -> list[int]:
             if entry in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
     return found
-
-
-def _read(end: int) -> bytes:
-    try:
-        return os.read(end, _CHUNK)
-    except BlockingIOError:
-        return b""

@@ -284,6 +284,8 @@ class _Run:
                 self._take_line(part, line)
         except (ValidationError, LineTooLong, UnicodeError) as error:
             self._stop(part, Failed(_malformed(part, error)))
+        for end in part.process.ended & self.selector.get_map().keys():  # it would be ready for ever
+            self.selector.unregister(end)
 
     def _take_line(self, part: _Part, line: bytes) -> None:
         part.last_sign = time.monotonic()
@@ -335,7 +337,7 @@ class _Run:
             if not (rest := part.process.read_output()):
                 break
             part.log.write(rest)
-        for end in (part.process.events, part.process.output):
+        for end in {part.process.events, part.process.output} & self.selector.get_map().keys():
             self.selector.unregister(end)
         code = part.process.close()
         record = part.end(code)

@@ -146,6 +146,11 @@ class Worker:
             case "own_session":
                 self.grandchild(start_new_session=True)
                 time.sleep(600)
+            case "close_pipes":
+                self.frozen = True
+                time.sleep(0.3)
+                os.closerange(0, 100)
+                time.sleep(600)
             case "linger":
                 threading.Thread(target=time.sleep, args=(600,)).start()
             case "flood":

@@ -198,6 +198,13 @@ def test_a_worker_without_a_sign_of_life_is_stopped(tmp_path: Path, act: str) ->
     assert report.exit_code == 5
 
 
+def test_a_worker_that_closes_its_pipes_is_waited_for_in_peace(tmp_path: Path) -> None:
+    before = time.process_time()
+    report = run(tmp_path, act="close_pipes", silence=3, compile_enabled=False)
+    assert report.eager.status == "timed_out"
+    assert time.process_time() - before < 1.5, "the supervisor spins"
+
+
 def test_a_thread_left_behind_by_user_code_does_not_keep_a_finished_worker(tmp_path: Path) -> None:
     options = Options(output=tmp_path / "out", worker=DOUBLE, limits=Limits(grace=0.3, farewell=0.5))
     before = time.monotonic()
