@@ -42,6 +42,7 @@ def raised(
         exact=False,
         witnesses=frozenset({"exception"}),
         message=f"{op or 'the step'} raised on the device, and plain CPU runs it: {error}",
+        remedy=_remedy(error),
     )
 
 
@@ -78,6 +79,18 @@ def continued(ops: Iterable[str], traced: TracedCalls, policy: SitePolicy) -> li
                 Observation(rule="NST104", op=op, exact=False, witnesses=frozenset({"exception"}), message=message)
             )
     return found
+
+
+def _remedy(error: str) -> str | None:
+    """What to do about an exception; None where no kernel exists at all, which is what the rule's own remedy is for."""
+    if "same device" in error:
+        return (
+            "Register the tensor that stayed on the CPU as a buffer (`register_buffer`), so that it moves with the"
+            " model, or move it with `.to(x.device)` before this line."
+        )
+    if error.startswith("NotImplementedError") or "Could not run" in error:
+        return None
+    return "The device refuses what plain CPU takes: change what this line gives to the op, or replace the op."
 
 
 def op_in_error(text: str) -> str | None:

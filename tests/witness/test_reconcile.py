@@ -149,6 +149,15 @@ def test_an_exceptions_op_is_the_one_it_names_else_the_one_that_ran() -> None:
     assert bare.message == "aten::add raised on the device, and plain CPU runs it: RuntimeError: no"
 
 
+def test_the_remedy_of_an_exception_fits_its_cause() -> None:
+    def remedy(error: str) -> str | None:
+        return raised(error, None, "aten::mul.Tensor", None, "forward", POLICY).remedy
+
+    assert "register_buffer" in (remedy("RuntimeError: Expected all tensors to be on the same device") or "")
+    assert remedy("NotImplementedError: Could not run 'aten::x' with arguments from the 'CPU' backend") is None
+    assert (remedy("RuntimeError: bad shape") or "").startswith("The device refuses what plain CPU takes")
+
+
 def test_rows_say_where_each_functional_overload_ran() -> None:
     traced = {
         key("aten::add_.Tensor"): calls(2),

@@ -349,6 +349,7 @@ def test_a_stray_cpu_tensor_is_a_finding_at_its_line(run_worker: Any) -> None:
     assert (failed.rule, failed.op, failed.phase) == ("NST104", "aten::mul.Tensor", "forward")
     assert failed.site.code == "frames = wav.unfold(-1, 16, 8) * self.window"
     assert "Expected all tensors to be on the same device" in failed.message
+    assert "register_buffer" in failed.remedy
 
 
 def test_a_gru_goes_on_past_its_cells_unless_told_to_stop(run_worker: Any) -> None:
