@@ -11,19 +11,19 @@ import smoketest
 from smoketest.devices.emulated import EmulatedDevice
 
 
-@pytest.fixture(scope="session")
-def process_device() -> EmulatedDevice:
-    torch.set_num_threads(1)
-    return smoketest.emulate(warn=False)
-
-
 @pytest.fixture
-def device(process_device: EmulatedDevice) -> Iterator[EmulatedDevice]:
+def device() -> Iterator[EmulatedDevice]:
     """The device with an empty tracker, silent, stopping at errors, whatever the test before did to it."""
-    process_device.clear_op_tracking()
+    torch.set_num_threads(1)
+    device = smoketest.emulate(warn=False)
+    _reset(device)
     torch.manual_seed(0)
-    yield process_device
-    process_device.warn = False
-    process_device.continue_past_errors = False
-    process_device.observe(None)
-    process_device.clear_op_tracking()
+    yield device
+    _reset(device)
+
+
+def _reset(device: EmulatedDevice) -> None:
+    device.warn = False
+    device.continue_past_errors = False
+    device.observe(None)
+    device.clear_op_tracking()
