@@ -107,21 +107,64 @@ def _offsets(size: Iterable[int], stride: Iterable[int], start: int, device: tor
     return places.reshape(-1)
 
 
+def _is_dense(x: Tensor) -> bool:
+    """Whether the elements of `x` lie in memory without holes and without overlap."""
+    extent = 1
+    for dim in reversed(_memory_order(x)):
+        if x.size(dim) != 1 and x.stride(dim) != extent:
+            return False
+        extent *= x.size(dim)
+    return True
+
+
+def _start(x: Tensor, storage_offset: int | None) -> int:
+    """Where a strided view begins, counted from the first element of `x`."""
+    return 0 if storage_offset is None else storage_offset - int(x.storage_offset())
+
+
+def _as_slices(x: Tensor, size: list[int], stride: list[int], start: int) -> Tensor | None:
+    """A strided view whose steps are those of `x`, by narrowing, permuting and expanding; None for any other."""
+    first = {}
+    for dim in _memory_order(x):
+        first[dim] = 0 if x.size(dim) == 1 else start // x.stride(dim)
+        start -= first[dim] * x.stride(dim)
+        if not 0 <= first[dim] < x.size(dim):
+            return None
+    free = {x.stride(dim): dim for dim in range(x.dim()) if x.size(dim) != 1}
+    dims = [None if extent == 1 or step == 0 else free.pop(step, -1) for extent, step in zip(size, stride, strict=True)]
+    if start != 0 or -1 in dims:
+        return None
+    kept = {dim: size[place] for place, dim in enumerate(dims) if dim is not None}
+    if any(first[dim] + extent > x.size(dim) for dim, extent in kept.items()):
+        return None
+    for dim in range(x.dim()):
+        x = x.narrow(dim, first[dim], kept.get(dim, 1))
+    # Dimensions in the order of the view, then those of one element, which go away.
+    x = x.permute([*kept, *(dim for dim in range(x.dim()) if dim not in kept)])
+    x = x.reshape([extent if dim is not None else 1 for extent, dim in zip(size, dims, strict=True)])
+    return x.expand(size)
+
+
 @_own("aten::as_strided")
-def as_strided(x: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Tensor:
-    """The view as a gather from memory order; `x` must be dense."""
-    start = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
+def as_strided(x: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
+    """The view by slices where its steps are those of `x`, else as a gather from memory order if `x` is dense."""
+    start = _start(x, storage_offset)
+    slices = _as_slices(x, size, stride, start)
+    if slices is not None or not _is_dense(x):
+        return NotImplemented if slices is None else slices
     return _flat_memory(x).index_select(0, _offsets(size, stride, start, x.device)).reshape(size)
 
 
 @_own("aten::as_strided_scatter")
 def as_strided_scatter(
     x: Tensor, src: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
-) -> Tensor:
+) -> Any:
     """`x` with the elements of a strided view replaced by `src`; `x` must be dense."""
-    start = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
+    if not _is_dense(x):
+        return NotImplemented
     order = _memory_order(x)
-    flat = _flat_memory(x).scatter(0, _offsets(size, stride, start, x.device), src.reshape(-1))
+    places = _offsets(size, stride, _start(x, storage_offset), x.device)
+    flat = _flat_memory(x).scatter(0, places, src.reshape(-1))
     back = [order.index(dim) for dim in range(x.dim())]
     return flat.reshape([x.size(dim) for dim in order]).permute(back)
 
@@ -391,29 +434,74 @@ def convolution_backward(
     groups: int,
     output_mask: list[bool],
 ) -> Any:
-    """The gradients of a convolution by two further convolutions (one group, not transposed)."""
-    if transposed or groups != 1:
-        return NotImplemented
+    """The gradients of a convolution by two further convolutions.
+
+    Args:
+        grad: [batch, out, *].
+        x: [batch, in, *].
+        weight: [out, in / groups, kernel…]; transposed: [in, out / groups, kernel…].
+        bias_sizes: not needed.
+        stride: with padding, dilation and output_padding one number per spatial dimension.
+        output_mask: which of (x, weight, bias) are wanted.
+    """
     grad_x = grad_weight = grad_bias = None
-    spatial = range(2, x.dim())
     if output_mask[0]:
-        # What the stride did not reach at the far end of x.
-        lost = [
-            x.size(d) + 2 * pad - 1 - step * (grad.size(d) - 1) - spread * (weight.size(d) - 1)
-            for d, step, pad, spread in zip(spatial, stride, padding, dilation, strict=True)
-        ]
-        grad_x = torch.ops.aten.convolution(grad, weight, None, stride, padding, dilation, True, lost, groups)
+        grad_x = _convolution_input(grad, x, weight, stride, padding, dilation, transposed, groups)
     if output_mask[1]:
-        # Batch and channels change places: [in, batch, …] convolved with [out, batch, …] gives [in, out, kernel…].
-        full = torch.ops.aten.convolution(
-            x.transpose(0, 1), grad.transpose(0, 1), None, dilation, padding, stride, False, [0] * len(stride), 1
-        )
-        for dim in spatial:
-            full = full.narrow(dim, 0, weight.size(dim))
-        grad_weight = full.transpose(0, 1)
+        # A transposed convolution is a convolution with input and output exchanged.
+        source, result = (grad, x) if transposed else (x, grad)
+        grad_weight = _convolution_weight(result, source, weight, stride, padding, dilation, groups)
     if output_mask[2]:
-        grad_bias = grad.sum([0, *spatial])
+        grad_bias = grad.sum([0, *range(2, x.dim())])
     return grad_x, grad_weight, grad_bias
+
+
+def _convolution_input(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    groups: int,
+) -> Tensor:
+    # What the stride did not reach at the far end of x.
+    lost = [
+        0 if transposed else x.size(d) + 2 * pad - 1 - step * (grad.size(d) - 1) - spread * (weight.size(d) - 1)
+        for d, step, pad, spread in zip(range(2, x.dim()), stride, padding, dilation, strict=True)
+    ]
+    result: Tensor = torch.ops.aten.convolution(
+        grad, weight, None, stride, padding, dilation, not transposed, lost, groups
+    )
+    for dim in range(2, x.dim()):
+        result = result.narrow(dim, 0, x.size(dim))
+    return result
+
+
+def _convolution_weight(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> Tensor:
+    """The gradient of the weight: batch and channels change places, stride and dilation too.
+
+    [in / groups, groups · batch, …] convolved with [out, batch, …] in groups gives [in / groups, out, kernel…].
+    """
+    batch, channels = x.shape[:2]
+    folded = x.reshape(batch, groups, channels // groups, *x.shape[2:]).transpose(0, 2)
+    folded = folded.reshape(channels // groups, groups * batch, *x.shape[2:])
+    nothing = [0] * len(stride)
+    full: Tensor = torch.ops.aten.convolution(
+        folded, grad.transpose(0, 1), None, dilation, padding, stride, False, nothing, groups
+    )
+    for dim in range(2, x.dim()):
+        full = full.narrow(dim, 0, weight.size(dim))
+    return full.transpose(0, 1)
 
 
 # --- attention ---------------------------------------------------------------------------------------------------

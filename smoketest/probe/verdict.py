@@ -81,7 +81,7 @@ class Judge:
         if isinstance(seen, Answer) and seen.lowers:
             return Verdict("lowers", seen.stage)
         stage, sentence = what_happened(seen)
-        if not isinstance(seen, Answer) and not seen.unknown:
+        if not isinstance(seen, Answer) and not unknown_to_dialect(seen):
             return Verdict("unknown", stage, sentence, "that is torch-mlir's own fault and says nothing of the op")
         if self.has_kernel(op):
             why = f"{self._profile.name} lists a kernel of the backend's own, so a release may lower it"
@@ -89,12 +89,19 @@ class Judge:
         if self._body(graph, self._core) is not None:
             why = "PyTorch has a decomposition that lowers, which the backend is not known to use"
             return Verdict("unknown", stage, sentence, why, refused=True)
+        if not unknown_to_dialect(seen) and not self._falls_back(op):
+            why = f"{self._profile.name} cannot tell, since PyTorch makes it of other ops in eager mode"
+            return Verdict("unknown", stage, sentence, why, refused=True)
         why = f"{self._profile.name} has no kernel for it, and no decomposition avoids it"
         return Verdict("fails", stage, sentence, why, refused=True)
 
     def has_kernel(self, op: str) -> bool:
         """Whether the profile has a kernel for `op`, its ``out`` form or its functional form."""
         return self._profile.is_native(op) or functional_overload(op) in self._functional_kernels
+
+    def _falls_back(self, op: str) -> bool:
+        """Whether the profile says that `op` has neither kernel nor composite."""
+        return op in self._profile.unimplemented or self._profile.reached(op) in self._profile.unimplemented
 
     @cached_property
     def _functional_kernels(self) -> frozenset[str]:
@@ -119,6 +126,11 @@ class Judge:
             return None
         seen = self._lower(tensor_outputs(body))
         return body if isinstance(seen, Answer) and seen.lowers else None
+
+
+def unknown_to_dialect(seen: Lowered) -> bool:
+    """Whether the graph has an op that the torch dialect does not know."""
+    return bool(seen.unknown)
 
 
 def what_happened(seen: Lowered) -> tuple[str, str]:

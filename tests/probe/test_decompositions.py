@@ -31,6 +31,8 @@ CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
         ((draw(4, 6), (2, 3), (6, 2), 1), {}),
         ((draw(4, 6), (2, 2, 2), (1, 6, 1)), {}),
         ((draw(4, 6).t(), (3, 2), (2, 1), 3), {}),
+        ((draw(4, 6)[:, :3], (3, 2), (6, 1), 6), {}),
+        ((draw(2, 5, 6)[..., :4], (4, 1, 3, 2, 5), (1, 1, 6, 30, 0), 12), {}),
     ],
     "aten::as_strided_scatter": [
         ((draw(4, 6), draw(2, 3), (2, 3), (6, 2), 1), {}),
@@ -77,6 +79,10 @@ CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
         ((draw(2, 4, 4, 4), draw(2, 3, 9, 9), draw(4, 3, 3, 3), [4], [2, 2], [0, 0], [1, 1], *ONE_GROUP), {}),
         ((draw(2, 4, 8, 5), draw(2, 3, 8, 9), draw(4, 3, 3, 3), [4], [1, 2], [1, 1], [1, 1], *ONE_GROUP), {}),
         ((draw(2, 4, 6), draw(2, 3, 10), draw(4, 3, 3), None, [1], [0], [2], False, [0], 1, [True, True, False]), {}),
+        ((draw(2, 6, 6), draw(2, 4, 12), draw(6, 2, 3), [6], [2], [1], [1], False, [0], 2, [True] * 3), {}),
+        ((draw(2, 4, 10), draw(2, 4, 10), draw(4, 1, 3), [4], [1], [1], [1], False, [0], 4, [True] * 3), {}),
+        ((draw(2, 3, 12), draw(2, 4, 6), draw(4, 3, 3), [3], [2], [1], [1], True, [1], 1, [True] * 3), {}),
+        ((draw(2, 6, 7), draw(2, 4, 5), draw(4, 3, 3), [6], [1], [0], [1], True, [0], 2, [True] * 3), {}),
     ],
     "aten::nll_loss_forward": [
         ((LOGITS, ints(5, 6), None, 1, -100), {}),
@@ -157,6 +163,8 @@ def test_grouped_mm_multiplies_each_group_of_rows_by_its_own_matrix() -> None:
 
 def test_what_the_backend_leaves_alone_stays_as_it_is() -> None:
     several_values = (draw(4), [torch.tensor([True, False, True, True])], draw(3))
+    assert OWN["aten::as_strided"](draw(4, 6)[:, :3], (4, 6), (6, 1), 0) is NotImplemented
+    assert OWN["aten::as_strided_scatter"](draw(4, 6)[:, :3], draw(3), (3,), (1,), 0) is NotImplemented
     assert OWN["aten::index_put"](*several_values) is NotImplemented
     assert OWN["aten::_grouped_mm"](draw(4, 6), draw(6, 4), torch.tensor([6], dtype=torch.int32)) is NotImplemented
 
