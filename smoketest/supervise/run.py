@@ -246,7 +246,12 @@ class _Run:
             )  # fmt: skip
             request.write_text(message.model_dump_json(), encoding="utf-8")
 
-        process = WorkerProcess(worker_command(self.options.worker, request), write_request)
+        try:
+            process = WorkerProcess(worker_command(self.options.worker, request), write_request)
+        except OSError as error:  # no memory, no process, no descriptor left
+            message = f"internal error: the {name} worker cannot be started: {error.strerror}"
+            self._end(name, Record(Failed(protocol.Failed(exit_code=5, message=message))))
+            return
         part = _Part(name, process, CappedLog(self.logs / f"{name}.log"), crumb, timeout)
         self.running[name] = part
         for end in (process.events, process.output):

@@ -68,6 +68,20 @@ def pids(tmp_path: Path, patience: float = 10) -> list[int]:
     raise AssertionError("the worker did not get to its work")
 
 
+def test_a_worker_that_cannot_be_started_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    report = run(tmp_path)
+    assert report.eager.reason == "internal error: the eager worker cannot be started: No such file or directory"
+    assert (report.eager.status, report.compile.status, report.exit_code) == ("failed", "skipped", 5)
+
+
+def test_a_worker_that_cannot_be_imported_says_why(tmp_path: Path) -> None:
+    report = run_check(check(tmp_path), Options(output=tmp_path / "out", worker="tests.supervise.nothere"))
+    assert report.eager.reason is not None
+    assert report.eager.reason.startswith("the eager worker exited with code 1 before the first step\n")
+    assert report.eager.reason.endswith("No module named tests.supervise.nothere")
+
+
 def test_both_parts_become_one_report(tmp_path: Path) -> None:
     report = run(tmp_path, finding=True)
     assert (report.eager.status, report.compile.status, report.parity.status) == ("ran", "ran", "skipped")
@@ -162,10 +176,10 @@ def test_findings_sent_before_a_crash_are_in_the_report(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
-    report = run(tmp_path, act="hang", timeout=3, compile_enabled=False)
+    report = run(tmp_path, act="hang", timeout=6, compile_enabled=False)
     assert report.eager.status == "timed_out"
     assert report.eager.reason == (
-        "the eager part took longer than 3 s (training.timeout) and was stopped"
+        "the eager part took longer than 6 s (training.timeout) and was stopped"
         " in step 2 (timed), backward, after aten::mm in stem.conv"
     )
     assert report.exit_code == 5
@@ -174,33 +188,33 @@ def test_a_worker_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> No
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc to find them by")
 def test_what_a_worker_started_in_a_session_of_its_own_is_killed_with_it(tmp_path: Path) -> None:
-    report = run(tmp_path, act="own_session", timeout=3, compile_enabled=False)
+    report = run(tmp_path, act="own_session", timeout=6, compile_enabled=False)
     assert report.eager.status == "timed_out"
     assert [gone(pid) for pid in pids(tmp_path)] == [True, True]
 
 
 def test_the_compile_probe_has_a_timeout_of_its_own(tmp_path: Path) -> None:
-    report = run(tmp_path, act_compile="sleep", timeout=3)
+    report = run(tmp_path, act_compile="sleep", timeout=6)
     assert report.eager.status == "ran"
     assert report.compile.status == "timed_out"
     assert report.compile.reason == (
-        "the compile part took longer than 3 s (compile.timeout) and was stopped in lower, 4 of 4"
+        "the compile part took longer than 6 s (compile.timeout) and was stopped in lower, 4 of 4"
     )
     assert [gone(pid) for pid in pids(tmp_path)] == [True, True]
 
 
 @pytest.mark.parametrize("act", ["stop", "freeze"])
 def test_a_worker_without_a_sign_of_life_is_stopped(tmp_path: Path, act: str) -> None:
-    report = run(tmp_path, act=act, silence=2, compile_enabled=False)
+    report = run(tmp_path, act=act, silence=5, compile_enabled=False)
     assert report.eager.status == "timed_out"
     assert report.eager.reason is not None
-    assert report.eager.reason.startswith("the eager worker gave no sign of life for 2 s and was stopped in step 2")
+    assert report.eager.reason.startswith("the eager worker gave no sign of life for 5 s and was stopped in step 2")
     assert report.exit_code == 5
 
 
 def test_a_worker_that_closes_its_pipes_is_waited_for_in_peace(tmp_path: Path) -> None:
     before = time.process_time()
-    report = run(tmp_path, act="close_pipes", silence=3, compile_enabled=False)
+    report = run(tmp_path, act="close_pipes", silence=5, compile_enabled=False)
     assert report.eager.status == "timed_out"
     assert time.process_time() - before < 1.5, "the supervisor spins"
 
