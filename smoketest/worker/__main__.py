@@ -63,9 +63,9 @@ def _run(request: Request, channel: Channel) -> None:
 
         eager.run(job)
     else:
-        from smoketest.worker import compile as compile_part
+        from smoketest.worker.compile import run as run_compile
 
-        compile_part.run(job)
+        run_compile(job)
 
 
 def _settle(asked: str) -> Kind:
