@@ -63,10 +63,10 @@ def run(
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Leave the compile probe out.")] = False,
     output: Annotated[
         str,
-        typer.Option("--output", metavar="DIR", help="Gets NAME/report.json, report.md and log/; - for stdout only."),
+        typer.Option("--output", metavar="DIR", help="Gets NAME/report.json, .md, .html and log/; - for stdout only."),
     ] = "reports",
     form: Annotated[
-        Form, typer.Option("--format", help="Form of what is printed; json and markdown need --output -.")
+        Form, typer.Option("--format", help="Form of what is printed; all but terminal need --output -.")
     ] = Form.terminal,
     stop_at_error: Annotated[
         bool,
@@ -86,7 +86,7 @@ def run(
 
     if form is not Form.terminal and output != "-":
         raise typer.BadParameter(
-            f"{form.value} goes to stdout and needs --output -; report.json and report.md are in {output}/NAME anyhow",
+            f"{form.value} goes to stdout and needs --output -; report.json, .md and .html are in {output}/NAME anyhow",
             param_hint="--format",
         )
     settings = _Settings(

@@ -18,6 +18,7 @@ class Form(StrEnum):
     terminal = "terminal"
     json = "json"
     markdown = "markdown"
+    html = "html"
 
 
 def show(

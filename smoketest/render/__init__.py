@@ -1,20 +1,20 @@
 """Renderers: functions from one frozen `Report` to a string. None of them touches a file or a terminal.
 
-``json``, ``markdown`` and ``terminal`` render one report, ``summary`` a table over several checks, and ``scrub`` takes
-the names of people and machines out of a report before any of them sees it.
+``json``, ``markdown``, ``html`` and ``terminal`` render one report, ``summary`` a table over several checks, and
+``scrub`` takes the names of people and machines out of a report before any of them sees it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from smoketest.findings.report import Report
 
 __all__ = ["FORMATS", "Format", "render"]
 
-Format = Literal["terminal", "json", "markdown"]
-FORMATS: tuple[Format, ...] = ("terminal", "json", "markdown")
+Format = Literal["terminal", "json", "markdown", "html"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def render(report: Report, form: Format, *, width: int = 80, color: bool = False) -> str:
@@ -34,6 +34,10 @@ def render(report: Report, form: Format, *, width: int = 80, color: bool = False
         from smoketest.render import markdown
 
         return markdown.render(report)
+    if form == "html":
+        from smoketest.render import html
+
+        return html.render(report)
     from smoketest.render import terminal
 
     return terminal.render(report, width=width, color=color)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from smoketest.render.words import clean
+from smoketest.render.words import clean, pieces
 
 __all__ = ["block", "code", "mixed", "prose"]
 
@@ -36,16 +36,10 @@ def code(text: str, limit: int = 160) -> str:
 
 def mixed(text: str, limit: int = 600) -> str:
     """Prose with pieces of code between single backticks, as remedies and messages have them."""
-    parts = clean(text, limit).split("`")
-    if len(parts) % 2 == 0 or not all(part.strip() for part in parts[1::2]):
-        return prose(text, limit)
     shown = []
-    for number, part in enumerate(parts):
-        if number % 2:
-            shown.append(code(part, limit))
-        else:
-            # `prose` would trim the blanks that keep prose and code apart.
-            shown.append(part.translate(_PROSE))
+    for part, is_code in pieces(text, limit):
+        # `prose` would trim the blanks that keep prose and code apart.
+        shown.append(code(part, limit) if is_code else part.translate(_PROSE))
     return "".join(shown)
 
 

@@ -18,13 +18,6 @@ _HEADER = (
     "| # | verdict | finding | op | where | phase | how often | to and from host |",
     "| ---: | --- | --- | --- | --- | --- | --- | --- |",
 )
-_KINDS = {
-    "unimplemented": "no kernel for the op",
-    "rejected": "a kernel exists and refused these dtypes, shapes or layouts",
-    "recovered": "the kernel's compilation or execution failed and the CPU took over",
-    "cpu_kernel": "registered on purpose, runs on the host",
-    "unknown": "the witnesses at hand cannot tell why",
-}
 
 
 def render(report: Report) -> str:
@@ -143,7 +136,7 @@ def _details(finding: Finding) -> list[str]:
     if finding.called_as and finding.called_as != finding.op:
         lines.append(f"called as {code(finding.called_as)}")
     if finding.kind:
-        lines.append(f"{finding.kind}: {_KINDS[finding.kind]}")
+        lines.append(f"{finding.kind}: {words.KINDS[finding.kind]}")
     grounds = words.grounds(finding)
     if grounds:
         lines.append(f"grounds: {grounds}")

@@ -1,10 +1,10 @@
-"""How findings, counts and devices are put into words; what the Markdown and the terminal text share."""
+"""How findings, counts and devices are put into words; what the renderers for people share."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import median
 
 from smoketest.findings.report import Finding, PartStatus, Report, Site
@@ -12,15 +12,20 @@ from smoketest.findings.rules import RULES
 
 __all__ = [
     "GROUNDS",
+    "KINDS",
+    "STATES",
     "amount",
     "by_verdict",
     "checked",
     "clean",
+    "counted",
     "crossing",
     "device",
     "device_note",
     "grounds",
+    "module_name",
     "modules",
+    "pieces",
     "place",
     "rule_page",
     "size",
@@ -47,6 +52,25 @@ GROUNDS = {
     "cannot_lower": "no kernel in the profile, and the op does not lower",
     "no_kernel_known": "no kernel in the profile; a newer release may have one",
 }
+KINDS = {
+    "unimplemented": "no kernel for the op",
+    "rejected": "a kernel exists and refused these dtypes, shapes or layouts",
+    "recovered": "the kernel's compilation or execution failed and the CPU took over",
+    "cpu_kernel": "registered on purpose, runs on the host",
+    "unknown": "the witnesses at hand cannot tell why",
+}
+STATES = {
+    "device": "on the device",
+    "cpu": "on the CPU",
+    "mixed": "on both",
+    "failed": "failed",
+    "lowers": "lower",
+    "fails": "fail",
+    "unknown": "not told",
+    "decomposed": "decomposed first",
+    "not_reached": "not reached",
+}
+"""What eager did with ops and what the compiler did, in the order in which they are told."""
 _ENDED: dict[PartStatus, str] = {
     "ran": "ran",
     "skipped": "skipped",
@@ -74,6 +98,15 @@ def clean(text: str, limit: int = 600) -> str:
             shown.append(character)
     line = " ".join("".join(shown).split())
     return line if len(line) <= limit and len(text) <= 4 * limit else line[: limit - 1].rstrip() + "…"
+
+
+def pieces(text: str, limit: int = 600) -> list[tuple[str, bool]]:
+    """One printable line as pieces of prose and of code (True), which stands between single backticks."""
+    line = clean(text, limit)
+    parts = line.split("`")
+    if len(parts) % 2 == 0 or not all(part.strip() for part in parts[1::2]):
+        return [(line, False)]
+    return [(part, number % 2 == 1) for number, part in enumerate(parts) if part]
 
 
 def verdict(report: Report) -> str:
@@ -183,9 +216,14 @@ def size(count: int) -> str:
 
 def modules(finding: Finding) -> str:
     """The module patterns, most calls first; the model itself has no name of its own."""
-    names = [calls.pattern or "(the model itself)" for calls in finding.modules]
+    names = [module_name(calls.pattern) for calls in finding.modules]
     more = f" and {len(names) - _MOST_MODULES} more" if len(names) > _MOST_MODULES else ""
     return ", ".join(names[:_MOST_MODULES]) + more
+
+
+def module_name(pattern: str) -> str:
+    """The name of a module, or of modules that a pattern stands for."""
+    return pattern or "(the model itself)"
 
 
 def rule_page(rule: str) -> str:
@@ -249,7 +287,7 @@ def _probe(report: Report) -> str:
     parts = []
     if part.graphs:
         nodes = sum(graph.nodes for graph in part.graphs)
-        parts.append(f"{_count(len(part.graphs), 'graph')} of {_count(nodes, 'node')} in all")
+        parts.append(f"{counted(len(part.graphs), 'graph')} of {counted(nodes, 'node')} in all")
     if part.ops_probed is not None:
         unknown = f", {part.ops_unknown:,} not told" if part.ops_unknown else ""
         parts.append(f"{part.ops_probed:,} distinct ops lowered one by one: {part.ops_failed or 0:,} failed{unknown}")
@@ -259,7 +297,7 @@ def _probe(report: Report) -> str:
         (part.recompiles, "recompile"),
     ):
         if value:
-            parts.append(_count(value, noun))
+            parts.append(counted(value, noun))
     return f"; {', '.join(parts)}." if parts else "."
 
 
@@ -282,19 +320,9 @@ def _operators(report: Report) -> str | None:
 
 
 def _tally(counts: Counter[str]) -> str:
-    words: Sequence[tuple[str, str]] = (
-        ("device", "on the device"),
-        ("cpu", "on the CPU"),
-        ("mixed", "on both"),
-        ("failed", "failed"),
-        ("lowers", "lower"),
-        ("fails", "fail"),
-        ("unknown", "not told"),
-        ("decomposed", "decomposed first"),
-        ("not_reached", "not reached"),
-    )
-    return ", ".join(f"{counts[key]:,} {name}" for key, name in words if counts[key])
+    return ", ".join(f"{counts[key]:,} {name}" for key, name in STATES.items() if counts[key])
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number and what is counted, such as ``1 graph`` or ``2 graphs``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -399,5 +399,6 @@ def _write(report: Report, folder: Path) -> None:
     try:
         write_atomically(folder / "report.json", render(report, "json"))
         write_atomically(folder / "report.md", render(report, "markdown"))
+        write_atomically(folder / "report.html", render(report, "html"))
     except OSError as error:
         raise InternalError(f"the report cannot be written to {folder}: {error.strerror}") from None

@@ -139,7 +139,7 @@ def report(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", ["terminal", "json", "markdown"])
+@pytest.mark.parametrize("form", ["terminal", "json", "markdown", "html"])
 def test_show_prints_a_report_on_stdout(report: Path, form: str) -> None:
     done = smoketest("show", str(report), "--format", form)
     assert done.returncode == 0, done.stderr

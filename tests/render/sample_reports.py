@@ -267,3 +267,68 @@ def hostile() -> Report:
 
 
 SAMPLES = {function.__name__: function for function in (clean, equivariant, crashed, interrupted, user_error, hostile)}
+
+TEXTS = (
+    EVIL,
+    "<img src=x onerror=alert(1)>\"' autofocus onfocus=alert(1) x='",
+    "]]></script><script>alert(1)</script><style>*{display:none}</style>-->",
+    "{{ 7*7 }}{% raw %}${1}`${alert(1)}`",
+    "javascript:alert(1) http://evil.example/x.png //evil.example",
+    "".join(map(chr, range(32))) + "\x7f\x80\x9f\ufeff\u2028\u2029\ufffe\U000e0041",
+    "שלום עולם x = f(y) مرحبا بالعالم 123",
+    "\u202eevil\u202c \u2066x\u2069 \u200f\u200e",
+    "漢字かな한글 " * 20,
+    "word" * 2500,
+    "a b " * 2500,
+    "",
+)
+"""What names, messages and lines of source can hold."""
+
+
+def large(count: int = 500, texts: tuple[str, ...] = TEXTS) -> Report:
+    """Very many findings of hostile texts in every field, with parts missing here and there."""
+
+    def text(number: int) -> str:
+        return texts[number % len(texts)]
+
+    findings = merge(
+        Observation(
+            ("NST101", "NST201", "NST204", "NST104")[i % 4],
+            op=None if i % 4 == 2 else f"aten::op{i}{text(i)[:9_000]}",
+            called_as=text(i + 1),
+            kind=None if i % 5 == 0 else "unimplemented",
+            phase=(None, "setup", "forward", "backward", "optimizer")[i % 5],  # type: ignore[arg-type]
+            grounds=(None, "measured", "reported", "no_kernel_known")[i % 4 - 1],  # type: ignore[arg-type]
+            site=None if i % 7 == 0 and i % 4 != 2 else Site(file=f"{text(i + 2)}.py", line=i, code=text(i + 3)),
+            module=None if i % 3 == 0 else text(i + 4),
+            shapes=() if i % 6 == 0 else (text(i + 5),),
+            calls=None if i % 11 == 0 else i,
+            exact=(None, True, False)[i % 3],
+            bytes=None if i % 2 else 1000 * i,
+            witnesses=frozenset({text(i + 6)}),
+            stage=text(i + 7),
+            message=text(i + 8),
+            remedy=text(i + 9),
+        )
+        for i in range(count)
+    )
+    rows = tuple(
+        OperatorRow(
+            op=f"aten::op{i}{text(i)}",
+            eager=("device", "cpu", "mixed", "failed", "not_reached")[i % 5],  # type: ignore[arg-type]
+            compile=("lowers", "fails", "unknown", "decomposed", "not_reached")[i // 5 % 5],  # type: ignore[arg-type]
+            calls_per_step=None if i % 3 == 0 else i,
+        )
+        for i in range(count)
+    )
+    report = base(
+        texts[0],
+        findings=findings,
+        operators=rows,
+        workload=WorkloadInfo(batch={entry: entry for entry in texts}, training={"x": None, **dict.fromkeys(texts, 1)}),
+        eager=EagerPart(status="crashed", reason="\n".join(texts), steps=steps("warmup", "timed", loss=None)),
+        not_checked=tuple(NotChecked(what=entry, why=entry) for entry in texts),
+        environment=Environment(settings={entry: entry for entry in texts}),
+        command=" ".join(texts)[:20_000],
+    )
+    return judged(report, problem=texts[0])

@@ -42,6 +42,7 @@ def run(tmp_path: Path, *, silence: float = 60, **kwargs: Any) -> Report:
     written = Report.model_validate_json((tmp_path / "out" / "double" / "report.json").read_text())
     assert written == report, "the report returned is the report written"
     assert (tmp_path / "out" / "double" / "report.md").read_text().strip()
+    assert (tmp_path / "out" / "double" / "report.html").read_text().startswith("<!DOCTYPE html>")
     return report
 
 
