@@ -90,7 +90,7 @@ def not_importable(graph: CapturedGraph, node: NodeSpec, places: Places) -> Obse
     else:
         name = str(node.target).removeprefix("unknown:")
         message = f"the importer does not know the function {name}, which the graph calls"
-    origin = graph.origins.get(node.name, Origin())
+    origin = _own_or_next(graph, node)
     return Observation(
         rule="NST202",
         op=name,
@@ -104,6 +104,13 @@ def not_importable(graph: CapturedGraph, node: NodeSpec, places: Places) -> Obse
         stage="captured",
         message=message,
     )
+
+
+def _own_or_next(graph: CapturedGraph, node: NodeSpec) -> Origin:
+    """The origin of a node, or that of the next one with a line: AOTAutograd's own nodes have none."""
+    following = graph.spec.nodes[graph.spec.nodes.index(node) :]
+    origins = [graph.origins[later.name] for later in following if later.name in graph.origins]
+    return next((origin for origin in origins if origin.frames), origins[0])
 
 
 def dynamic(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation:
@@ -144,7 +151,9 @@ def around_the_graphs(seen: Capture, fullgraph: bool, places: Places) -> Iterato
         yield _about("NST205", message, None, places.of(again.frames))
     if not seen.graphs and not seen.skipped and seen.error is None:
         yield _about("NST204", "torch.compile found nothing to compile in the step", None, None)
-    if seen.error is not None and not seen.error.eager_too:
+    # A graph with a higher-order op cannot always be run op by op, and the op is told of already.
+    opaque = any(isinstance(node.target, HigherOrder) for graph in seen.graphs for node in graph.spec.nodes)
+    if seen.error is not None and not seen.error.eager_too and not opaque:
         yield _error(seen.error, places)
 
 

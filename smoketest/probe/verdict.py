@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 
 from smoketest.operators.decompositions import decomposition_table, lowering_equivalents
+from smoketest.operators.evidence import base_name
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.probe.graphs import GraphSpec, name_of
@@ -43,6 +44,7 @@ class Verdict:
         sentence: the compiler's own, or what became of the compiler; empty where it lowers.
         why: what the other witnesses say, one clause; empty where it lowers.
         refused: whether the compiler *said* no. An op that is unknown and refused is shown as possible.
+        unknown: ops of it that the torch dialect does not know (``torch.aten.lgamma``).
         body: the graph that lowers in its place, where it is decomposed.
     """
 
@@ -51,6 +53,7 @@ class Verdict:
     sentence: str = ""
     why: str = ""
     refused: bool = False
+    unknown: tuple[str, ...] = ()
     body: GraphSpec | None = None
 
 
@@ -81,7 +84,7 @@ class Judge:
         if isinstance(seen, Answer) and seen.lowers:
             return Verdict("lowers", seen.stage)
         stage, sentence = what_happened(seen)
-        if not isinstance(seen, Answer) and not unknown_to_dialect(seen):
+        if not isinstance(seen, Answer) and not seen.unknown:
             return Verdict("unknown", stage, sentence, "that is torch-mlir's own fault and says nothing of the op")
         if self.has_kernel(op):
             why = f"{self._profile.name} lists a kernel of the backend's own, so a release may lower it"
@@ -89,19 +92,28 @@ class Judge:
         if self._body(graph, self._core) is not None:
             why = "PyTorch has a decomposition that lowers, which the backend is not known to use"
             return Verdict("unknown", stage, sentence, why, refused=True)
-        if not unknown_to_dialect(seen) and not self._falls_back(op):
+        if not seen.unknown and not self.falls_back(op):
             why = f"{self._profile.name} cannot tell, since PyTorch makes it of other ops in eager mode"
             return Verdict("unknown", stage, sentence, why, refused=True)
         why = f"{self._profile.name} has no kernel for it, and no decomposition avoids it"
-        return Verdict("fails", stage, sentence, why, refused=True)
+        return Verdict("fails", stage, sentence, why, refused=True, unknown=seen.unknown)
 
     def has_kernel(self, op: str) -> bool:
-        """Whether the profile has a kernel for `op`, its ``out`` form or its functional form."""
-        return self._profile.is_native(op) or functional_overload(op) in self._functional_kernels
+        """Whether the profile has a kernel for `op`, its ``out`` form or its functional form.
 
-    def _falls_back(self, op: str) -> bool:
+        So it is for an op that PyTorch makes of another overload of the same name (``bitwise_xor.Scalar``).
+        """
+        if self._profile.is_native(op) or functional_overload(op) in self._functional_kernels:
+            return True
+        return not self.falls_back(op) and base_name(op) in self._names
+
+    def falls_back(self, op: str) -> bool:
         """Whether the profile says that `op` has neither kernel nor composite."""
         return op in self._profile.unimplemented or self._profile.reached(op) in self._profile.unimplemented
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(base_name(name) for name in self._profile.native)
 
     @cached_property
     def _functional_kernels(self) -> frozenset[str]:
@@ -126,11 +138,6 @@ class Judge:
             return None
         seen = self._lower(tensor_outputs(body))
         return body if isinstance(seen, Answer) and seen.lowers else None
-
-
-def unknown_to_dialect(seen: Lowered) -> bool:
-    """Whether the graph has an op that the torch dialect does not know."""
-    return bool(seen.unknown)
 
 
 def what_happened(seen: Lowered) -> tuple[str, str]:
