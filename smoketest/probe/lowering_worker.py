@@ -116,9 +116,13 @@ def _hello() -> Hello:
     from torch_mlir.extras.fx_importer import GraphNodeImporter
 
     torch.set_num_threads(1)
+    try:
+        version = importlib.metadata.version("torch-mlir")
+    except importlib.metadata.PackageNotFoundError:  # the one that torch-neuronx brings is no distribution
+        version = "unknown"
     prefix = "_import_hop_"
     known = frozenset(name.removeprefix(prefix) for name in dir(GraphNodeImporter) if name.startswith(prefix))
-    return Hello(importlib.metadata.version("torch-mlir"), known)
+    return Hello(version, known)
 
 
 def _lower(spec: Any, answers: IO[bytes], diagnostics: IO[bytes]) -> Answer:

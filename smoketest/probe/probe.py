@@ -120,9 +120,6 @@ def probe(
         op_timeout: seconds for lowering one graph.
         on_progress: called with (what, done, total).
         process: where graphs are lowered, left running; one of its own by default.
-
-    Raises:
-        RuntimeError: the lowering process does not start.
     """
     tell = on_progress or (lambda what, done, total: None)
     tell("capture", 0, 1)
@@ -134,7 +131,9 @@ def probe(
     missing = missing_reason() if process is None else None
     if missing is None:
         with LoweringProcess() if process is None else nullcontext(process) as running:
-            sweep.lower(running, Judge(running, profile, op_timeout), tell)
+            missing = _does_not_start(running)
+            if missing is None:
+                sweep.lower(running, Judge(running, profile, op_timeout), tell)
     around = list(observe.around_the_graphs(seen, fullgraph, sweep.places))
     return ProbeResult(
         graphs=tuple(sweep.info(graph) for graph in seen.graphs),
@@ -150,6 +149,15 @@ def probe(
         lowering_skipped=missing,
         not_checked=tuple(_not_checked(seen, sweep, missing)),
     )
+
+
+def _does_not_start(process: LoweringProcess) -> str | None:
+    """Why the lowering process cannot be had: a torch-mlir that does not fit, such as the one torch-neuronx brings."""
+    try:
+        process.hello()
+    except RuntimeError as error:
+        return f"the installed torch-mlir cannot be used: {error}"
+    return None
 
 
 class _Sweep:

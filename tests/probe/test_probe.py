@@ -243,6 +243,15 @@ def test_progress_is_told(probed: Probe) -> None:
     assert told[-1] == ("lower whole graphs", 2, 2)
 
 
+def test_a_torch_mlir_that_cannot_be_used_skips_the_lowering_and_says_so(probed: Probe) -> None:
+    with LoweringProcess((sys.executable, "-c", "raise SystemExit(7)")) as broken:
+        result = probed(Linear(), torch.rand(3, 4), process=broken)
+    assert result.lowering_skipped == (
+        "the installed torch-mlir cannot be used: the lowering process does not start (exit status 7)"
+    )
+    assert {graph.status for graph in result.graphs} == {"not_reached"}
+
+
 def test_without_torch_mlir_the_graph_breaks_are_still_listed(probed: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     reason = 'torch-mlir is not installed: pip install "neuron-smoketest[lowering]"'
     monkeypatch.setattr(probe_module, "missing_reason", lambda: reason)
