@@ -62,7 +62,10 @@ class TensorSpec(Part):
 
 
 class Batch(Part):
-    """One of ``target`` and ``tensors``; ``forward`` names the tensors the model is called with (default: all)."""
+    """One of ``target`` and ``tensors``, or the workload file's ``make_batch``.
+
+    ``forward`` names what the model is called with (default: all), and leaves the rest to the loss.
+    """
 
     target: str | None = None
     tensors: dict[str, TensorSpec] | None = None

@@ -41,7 +41,7 @@ def mistakes(check: Check, workload_names: frozenset[str] | None) -> Iterator[Mi
     if check.model is not None and check.model.config is not None:
         yield from _model_config(check)
     if check.batch is not None:
-        yield from _batch(check.batch)
+        yield from _batch(check.batch, chooses_only=_chooses_only(check))
     yield from _loss(check)
     yield from _optimizer(check)
     for index, entry in enumerate(check.gate.allow):
@@ -69,7 +69,7 @@ def _makers(check: Check, names: frozenset[str] | None) -> Iterator[Mistake]:
     where: Path_ = ("workload",) if check.workload is not None else ()
     wanted = [
         ("model", check.model is not None, ("make_model",), "model"),
-        ("batch", check.batch is not None, ("make_batch",), "batch"),
+        ("batch", check.batch is not None and not _chooses_only(check), ("make_batch",), "batch"),
         (
             "loss",
             check.loss is not None or check.train_step is not None,
@@ -88,6 +88,13 @@ def _makers(check: Check, names: frozenset[str] | None) -> Iterator[Mistake]:
             yield Mistake(where, f"{missing}, and the check gives no {keys}", near)
 
 
+def _chooses_only(check: Check) -> bool:
+    """Whether ``batch`` makes nothing, but chooses from what the workload file's ``make_batch`` gives."""
+    batch = check.batch
+    made_here = batch is not None and (batch.target is not None or batch.tensors is not None)
+    return check.workload is not None and batch is not None and bool(batch.forward) and not made_here
+
+
 def _model_config(check: Check) -> Iterator[Mistake]:
     config = check.model.config if check.model and check.model.config else {}
     if not isinstance(config.get("class"), str):
@@ -95,10 +102,12 @@ def _model_config(check: Check) -> Iterator[Mistake]:
                       "for example {class: transformers:GPT2Config, n_layer: 4}")  # fmt: skip
 
 
-def _batch(batch: Batch) -> Iterator[Mistake]:
-    if (batch.target is None) == (batch.tensors is None):
-        both = "both target and tensors" if batch.target is not None else "neither target nor tensors"
-        yield Mistake(("batch",), f"batch: expected one of target and tensors, found {both}")
+def _batch(batch: Batch, *, chooses_only: bool) -> Iterator[Mistake]:
+    if batch.target is not None and batch.tensors is not None:
+        yield Mistake(("batch",), "batch: expected one of target and tensors, found both target and tensors")
+        return
+    if batch.target is None and batch.tensors is None and not chooses_only:
+        yield Mistake(("batch",), "batch: expected one of target and tensors, found neither target nor tensors")
         return
     tensors = batch.tensors or {}
     if batch.tensors is not None and not tensors:
@@ -107,11 +116,8 @@ def _batch(batch: Batch) -> Iterator[Mistake]:
         yield from _tensor(name, spec, tensors)
     if batch.forward is None:
         return
-    if batch.tensors is None:
-        yield Mistake(("batch", "forward"), "batch.forward goes with tensors: a target says itself what the model gets")
-        return
     for index, name in enumerate(batch.forward):
-        if name not in tensors:
+        if batch.tensors is not None and name not in tensors:
             message = f"batch.forward names {name!r}, which is not among batch.tensors"
             yield Mistake(("batch", "forward", index), message, suggest(name, tensors) or _names(tensors))
         elif name in batch.forward[:index]:

@@ -87,14 +87,23 @@ def call_for(batch: Any, spec: Batch | None, model: nn.Module) -> Call:
     """How the model is called with `batch`, its tensors already moved.
 
     ``(args, kwargs)`` is taken as it is; a mapping gives keyword arguments, another tuple or list positional ones, and
-    anything else is the only argument. ``batch.forward`` of the check chooses among named tensors; where the model
-    has no such parameters they are passed by position, in that order.
+    anything else is the only argument. ``batch.forward`` of the check chooses among what has a name, and leaves the
+    rest to the loss; where the model has no such parameters they are passed by position, in that order.
     """
+    chosen = spec.forward if spec is not None else None
     if isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], (tuple, list)) and _is_kwargs(batch[1]):
-        return Call(tuple(batch[0]), dict(batch[1]))
+        if chosen is None:
+            return Call(tuple(batch[0]), dict(batch[1]))
+        named = _named({name: _item(batch[1], name) for name in chosen}, model)
+        return Call((*batch[0], *named.args), named.kwargs)
     if isinstance(batch, Mapping):
-        names = list(spec.forward) if spec is not None and spec.forward is not None else list(batch)
+        names = list(batch) if chosen is None else chosen
         return _named({name: _item(batch, name) for name in names}, model)
+    if chosen is not None:
+        raise UserCodeError(
+            "batch.forward chooses by name, and the batch has no names",
+            hint="let make_batch return a dict, or (args, kwargs)",
+        )
     if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
         return Call(tuple(batch), {})
     return Call((batch,), {})

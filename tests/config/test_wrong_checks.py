@@ -211,8 +211,7 @@ BATCH = [
      " (and 1 more mistake)"),
     ("{tensors: {x: {shape: [2]}}, forward: [z]}",
      "c.yaml:2:47: batch.forward names 'z', which is not among batch.tensors\n  hint: there are x"),
-    ("{target: 'net.py:make_batch', forward: [z]}",
-     "c.yaml:2:47: batch.forward goes with tensors: a target says itself what the model gets"),
+    ("{forward: [z]}", "c.yaml:2:8: batch: expected one of target and tensors, found neither target nor tensors"),
 ]  # fmt: skip
 
 

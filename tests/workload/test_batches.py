@@ -153,3 +153,13 @@ def test_a_batch_is_made_once_for_the_same_step() -> None:
     make(0)
     make(1)
     assert made == [0, 1]
+
+
+def test_a_batch_of_args_and_kwargs_gives_the_model_the_chosen_names_only() -> None:
+    call = call_for(((1,), {"b": 2, "labels": 3}), Batch(forward=["b"]), TwoInputs())
+    assert (call.args, call.kwargs) == ((1,), {"b": 2})
+
+
+def test_names_cannot_be_chosen_from_a_batch_without_names() -> None:
+    with pytest.raises(UserCodeError, match="chooses by name, and the batch has no names"):
+        call_for((1, 2), Batch(forward=["a"]), TwoInputs())
