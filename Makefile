@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke examples lint test bench clean
+.PHONY: help smoke lint test clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
