@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from smoketest.cli import doctor, explain, run, show, validate
+from smoketest.cli import doctor, explain, run, schema, show, validate
 from smoketest.cli.output import error_text, printable, say
 from smoketest.errors import SmoketestError
 
@@ -31,6 +31,7 @@ app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("show")(show.show)
 app.command("explain")(explain.explain)
+app.command("schema")(schema.schema)
 app.command("doctor")(doctor.doctor)
 
 

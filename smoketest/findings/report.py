@@ -5,9 +5,10 @@ Every field is there in every report; one that does not apply is null.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -42,89 +43,106 @@ Grounds = Literal["measured", "reported", "cannot_lower", "no_kernel_known"]
 PartStatus = Literal["ran", "skipped", "failed", "crashed", "timed_out"]
 
 
+def _encodable(value: Any) -> Any:
+    """The value with each lone surrogate in its texts as an escape: file names can hold some, UTF-8 cannot."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {_encodable(key): _encodable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(inner) for inner in value]
+    return value
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+Values = Annotated[dict[str, Any], AfterValidator(_encodable)]
+
+
 class Model(BaseModel):
     """Base of the report's parts: frozen, closed, and named in JSON as in the design."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, json_schema_serialization_defaults_required=True
+    )
 
 
 class Site(Model):
     """A line of source: file relative to the project (or ``package/file.py``), line from 1, stripped text."""
 
-    file: str
+    file: Text
     line: int
-    code: str = ""
+    code: Text = ""
 
 
 class ModuleCalls(Model):
     """How often an op was called in the modules that match a pattern such as ``encoder.layer.*.attention``."""
 
-    pattern: str
+    pattern: Text
     calls: int
 
 
 class Finding(Model):
     """One finding per (rule, op, phase, site). ``verdict`` and ``status`` are the gate's; null before it."""
 
-    id: str
-    rule: str
-    class_: str = Field(alias="class")
+    id: Text
+    rule: Text
+    class_: Text = Field(alias="class")
     verdict: Verdict | None = None
     status: Literal["new", "known"] | None = None
-    op: str | None = None
-    called_as: str | None = None
+    op: Text | None = None
+    called_as: Text | None = None
     kind: Kind | None = None
     grounds: Grounds | None = None
     phase: Phase | None = None
     site: Site | None = None
     modules: tuple[ModuleCalls, ...] = ()
-    shapes: tuple[str, ...] = ()
+    shapes: tuple[Text, ...] = ()
     calls_per_step: int | None = None
     exact: bool | None = None
     bytes_per_step: int | None = None
     ms_per_step: float | None = None
-    witnesses: tuple[str, ...] = ()
-    stage: str | None = None
-    message: str = ""
-    remedy: str | None = None
-    repro: str | None = None
+    witnesses: tuple[Text, ...] = ()
+    stage: Text | None = None
+    message: Text = ""
+    remedy: Text | None = None
+    repro: Text | None = None
 
 
 class NotChecked(Model):
     """Something the report says nothing about, and why."""
 
-    what: str
-    why: str
+    what: Text
+    why: Text
 
 
 class DeviceInfo(Model):
     """Which device ran the steps, and under which operator profile."""
 
     kind: Literal["emulated", "neuron", "cpu"]
-    profile: str | None = None
-    profile_note: str | None = None
+    profile: Text | None = None
+    profile_note: Text | None = None
 
 
 class Environment(Model):
     """Versions and settings that a result depends on."""
 
-    python: str | None = None
-    torch: str | None = None
-    torch_neuronx: str | None = None
-    torch_mlir: str | None = None
-    neuronx_cc: str | None = None
-    platform: str | None = None
-    settings: dict[str, str] = {}
+    python: Text | None = None
+    torch: Text | None = None
+    torch_neuronx: Text | None = None
+    torch_mlir: Text | None = None
+    neuronx_cc: Text | None = None
+    platform: Text | None = None
+    settings: dict[Text, Text] = {}
 
 
 class WorkloadInfo(Model):
     """What was run: names and sizes, never values."""
 
-    model: str | None = None
+    model: Text | None = None
     parameters: int | None = None
-    batch: dict[str, Any] | None = None
-    optimizer: str | None = None
-    training: dict[str, Any] | None = None
+    batch: Values | None = None
+    optimizer: Text | None = None
+    training: Values | None = None
 
 
 class Step(Model):
@@ -142,28 +160,28 @@ class EagerPart(Model):
     """The eager run. ``op_calls`` and ``distinct_ops`` count the traced step."""
 
     status: PartStatus
-    reason: str | None = None
+    reason: Text | None = None
     steps: tuple[Step, ...] = ()
     op_calls: int | None = None
     distinct_ops: int | None = None
-    continued_past: tuple[str, ...] = ()
+    continued_past: tuple[Text, ...] = ()
 
 
 class GraphInfo(Model):
     """One captured graph and how far it got on the lowering ladder."""
 
-    id: str
+    id: Text
     direction: Literal["forward", "backward"]
     nodes: int
     status: Literal["lowered", "failed", "unknown", "not_reached"]
-    stage: str | None = None
+    stage: Text | None = None
 
 
 class CompilePart(Model):
     """The compile probe. Counts are of distinct (op, shapes, dtypes)."""
 
     status: PartStatus
-    reason: str | None = None
+    reason: Text | None = None
     graphs: tuple[GraphInfo, ...] = ()
     ops_probed: int | None = None
     ops_failed: int | None = None
@@ -177,16 +195,20 @@ class ParityPart(Model):
     """The comparison with the same steps on plain CPU."""
 
     status: PartStatus
-    reason: str | None = None
+    reason: Text | None = None
     max_relative_error: float | None = None
     steps: int | None = None
 
 
 class OperatorRow(Model):
-    """One functional overload: what eager does with it and what the compiler does."""
+    """One functional overload: what eager does with it and what the compiler does.
 
-    op: str
-    eager: Literal["device", "cpu", "mixed", "failed", "not_reached"]
+    Eager ``cpu`` is an op of the device that ran on the CPU; ``host`` is a call that took CPU tensors only, or none, such
+    as those of an optimizer that keeps its step counters on the CPU.
+    """
+
+    op: Text
+    eager: Literal["device", "host", "cpu", "mixed", "failed", "not_reached"]
     compile: Literal["lowers", "fails", "unknown", "decomposed", "not_reached"]
     calls_per_step: int | None = None
 
@@ -194,19 +216,19 @@ class OperatorRow(Model):
 class Baseline(Model):
     """The baseline compared with, and what of it is gone."""
 
-    file: str | None = None
-    fixed: tuple[str, ...] = ()
+    file: Text | None = None
+    fixed: tuple[Text, ...] = ()
 
 
 class Report(Model):
     """Everything one check found."""
 
-    schema_version: str = SCHEMA_VERSION
-    name: str
-    created: str
+    schema_version: Text = SCHEMA_VERSION
+    name: Text
+    created: Text
     status: Literal["pass", "fail", "error"]
     exit_code: int
-    headline: str
+    headline: Text
     device: DeviceInfo
     environment: Environment
     workload: WorkloadInfo
@@ -217,8 +239,9 @@ class Report(Model):
     findings: tuple[Finding, ...] = ()
     baseline: Baseline = Baseline()
     not_checked: tuple[NotChecked, ...] = ()
-    command: str | None = None
+    command: Text | None = None
 
     def to_json(self) -> str:
         """The report as indented JSON, keys in the order of the design, non-finite losses as null."""
-        return self.model_dump_json(by_alias=True, indent=2)
+        # Validated again, since `model_copy` takes any text as it is.
+        return Report.model_validate(self.model_dump(by_alias=True)).model_dump_json(by_alias=True, indent=2)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema
 
 from smoketest.errors import ConfigError, Place
 from smoketest.findings.report import SCHEMA_VERSION, Report
 
-__all__ = ["parse", "render"]
+__all__ = ["parse", "render", "schema"]
 
 
 def render(report: Report) -> str:
@@ -43,3 +46,21 @@ def parse(text: str | bytes, *, name: str = "report.json") -> Report:
             hint="run the check again, or use the version of smoketest that wrote the report",
         )
     return report
+
+
+def schema() -> dict[str, Any]:
+    """What `report.json` holds, as JSON Schema 2020-12: every key in every report, null where it does not apply.
+
+    Reports of the same major version fit it or a later one.
+    """
+    fields = Report.model_json_schema(mode="serialization", schema_generator=_WithoutTitles)
+    fields["title"] = f"A report of smoketest, schema {SCHEMA_VERSION}"
+    fields["properties"]["schema_version"] |= {"pattern": rf"^{SCHEMA_VERSION.partition('.')[0]}\.\d+$"}
+    return {"$schema": GenerateJsonSchema.schema_dialect, **fields}
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """Without titles that only repeat the names of fields."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False

@@ -61,6 +61,7 @@ KINDS = {
 }
 STATES = {
     "device": "on the device",
+    "host": "on CPU tensors only",
     "cpu": "on the CPU",
     "mixed": "on both",
     "failed": "failed",

@@ -28,7 +28,8 @@ def smoketest(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("arguments", [
-    ["--help"], ["run", "--help"], ["explain", "NST101"], ["validate", "configs/gpt2.yaml"], ["--version"],
+    ["--help"], ["run", "--help"], ["explain", "NST101"], ["validate", "configs/gpt2.yaml"], ["--version"], ["schema"],
+    ["schema", "--report"],
 ])  # fmt: skip
 def test_commands_that_run_nothing_import_no_torch(arguments: list[str]) -> None:
     code = (
@@ -66,6 +67,7 @@ def test_the_commands_and_options_of_this_version() -> None:
         "validate": ["--set"],
         "show": ["--format"],
         "explain": [],
+        "schema": ["--report"],
         "doctor": ["--format"],
     }  # fmt: skip
 
@@ -183,3 +185,14 @@ def test_a_fault_of_ours_is_one_line_and_exit_5(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, "validate", "x"], capture_output=True, text=True)
     assert done.returncode == 5
     assert done.stderr == "internal error: RuntimeError: broken\n  hint: `smoketest --debug ...` shows where\n"
+
+
+@pytest.mark.parametrize(("arguments", "title"), [
+    ([], "A check of smoketest"), (["--report"], "A report of smoketest, schema 1.0"),
+])  # fmt: skip
+def test_schema_prints_a_json_schema_on_stdout(arguments: list[str], title: str) -> None:
+    done = smoketest("schema", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["title"] == title
+    assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"

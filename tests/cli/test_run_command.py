@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+
+from smoketest.render.json import schema
 
 NET = """\
 import os, signal, time
@@ -77,8 +80,10 @@ def smoketest(folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 def report(folder: Path, name: str) -> dict[str, Any]:
-    text = (folder / "reports" / name / "report.json").read_text()
-    return dict(json.loads(text))
+    """The report that a run left, which fits its published schema however the run ended."""
+    data = json.loads((folder / "reports" / name / "report.json").read_text())
+    assert [error.message for error in Draft202012Validator(schema()).iter_errors(data)] == []
+    return dict(data)
 
 
 def wait_for(path: Path, words: str, patience: float = 60) -> None:

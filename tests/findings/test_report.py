@@ -127,3 +127,18 @@ def test_a_report_cannot_be_changed_and_takes_no_unknown_field() -> None:
         full().name = "other"  # type: ignore[misc]
     with pytest.raises(ValidationError, match="Extra inputs"):
         Report.model_validate_json(full().to_json().replace('"name"', '"nick": 1, "name"', 1))
+
+
+def test_lone_surrogates_of_file_names_are_written_as_escapes_wherever_they_stand() -> None:
+    name = "caf\udce9.py"
+    report = full().model_copy(update={"headline": name, "environment": Environment(settings={name: name})})
+    report = report.model_copy(update={"workload": WorkloadInfo(batch={name: [name, {name: name}]})})
+    report = report.model_copy(update={"findings": (full().findings[0].model_copy(update={"shapes": (name,)}),)})
+    data = json.loads(report.to_json())
+    escaped = "caf\\udce9.py"
+    assert data["headline"] == escaped
+    assert data["environment"]["settings"] == {escaped: escaped}
+    assert data["workload"]["batch"] == {escaped: [escaped, {escaped: escaped}]}
+    assert data["findings"][0]["shapes"] == [escaped]
+    assert Site(file=name, line=1).file == escaped
+    assert Report.model_validate_json(report.to_json()).to_json() == report.to_json()

@@ -5,10 +5,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_reports import SAMPLES
+from jsonschema import Draft202012Validator
+from sample_reports import SAMPLES, large
 
 from smoketest.errors import ConfigError
-from smoketest.render.json import parse, render
+from smoketest.findings import Report
+from smoketest.render.json import parse, render, schema
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -51,3 +53,33 @@ def test_a_report_of_another_major_schema_is_refused() -> None:
 def test_no_text_raises_anything_but_a_config_error(text: str | bytes) -> None:
     with pytest.raises(ConfigError):
         parse(text)
+
+
+def errors(text: str) -> list[str]:
+    return [
+        f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema()).iter_errors(json.loads(text))
+    ]
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(schema())
+
+
+@pytest.mark.parametrize("name", [*SAMPLES, "large"])
+def test_every_report_fits_the_schema(name: str) -> None:
+    assert errors(render(large() if name == "large" else SAMPLES[name]())) == []
+
+
+@pytest.mark.parametrize("name", list(Report.model_fields))
+def test_a_report_without_one_of_its_keys_does_not_fit(name: str) -> None:
+    data = json.loads(render(SAMPLES["equivariant"]()))
+    del data[name]
+    assert errors(json.dumps(data)) == [f"$: {name!r} is a required property"]
+
+
+def test_inner_keys_and_values_are_held_to_it_too() -> None:
+    text = render(SAMPLES["equivariant"]())
+    assert errors(text.replace('"verdict": "deny"', '"verdict": "refuse"', 1)) != []
+    assert errors(text.replace('"stage": ', '"stages": ', 1)) != []
+    assert errors(text.replace('"schema_version": "1.0"', '"schema_version": "2.0"')) != []
+    assert errors(text.replace('"schema_version": "1.0"', '"schema_version": "1.7"')) == []

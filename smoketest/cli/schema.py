@@ -1,0 +1,33 @@
+"""``smoketest schema``: the JSON Schemas of checks and of reports."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["schema"]
+
+
+def schema(
+    report: Annotated[bool, typer.Option("--report", help="The schema of report.json instead of the check's.")] = False,
+) -> None:
+    """Print the JSON Schema of a check's YAML, for editors, or of report.json.
+
+    An editor uses it after a first line such as
+
+    # yaml-language-server: $schema=check.schema.json
+    """
+    import json
+
+    from smoketest.cli.output import emit
+
+    if report:
+        from smoketest.render.json import schema as report_schema
+
+        found = report_schema()
+    else:
+        from smoketest.config.schema import check_schema
+
+        found = check_schema()
+    emit(json.dumps(found, indent=2))
