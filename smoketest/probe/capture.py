@@ -63,12 +63,14 @@ class CapturedGraph:
         direction: forward or backward.
         spec: its nodes.
         origins: of every node that calls something, by node name.
+        again: whether the code it is of was compiled before, for other inputs.
     """
 
     id: str
     direction: Direction
     spec: GraphSpec
     origins: dict[str, Origin]
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,10 +176,11 @@ class _Recorder:
         """What torch.compile calls with each graph."""
         number = self._count
         self._count += 1
+        again = not (compat.compile_id() or "/0").endswith("/0")
 
         def write_down(direction: Direction) -> compat.Compiler:
             def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
-                self._record(f"{number}.{direction}", direction, lowered)
+                self._record(f"{number}.{direction}", direction, lowered, again)
                 return compat.boxed(lowered)
 
             return compiler
@@ -186,13 +189,13 @@ class _Recorder:
         result: Callable[..., Any] = aot(graph, inputs)
         return result
 
-    def _record(self, name: str, direction: Direction, graph: fx.GraphModule) -> None:
+    def _record(self, name: str, direction: Direction, graph: fx.GraphModule, again: bool) -> None:
         origins = {
             node.name: Origin(frames_of(node.meta.get("stack_trace")), self._module(node), _called_as(node))
             for node in graph.graph.nodes
             if node.op == "call_function"
         }
-        self.graphs.append(CapturedGraph(name, direction, graph_spec(graph.graph), origins))
+        self.graphs.append(CapturedGraph(name, direction, graph_spec(graph.graph), origins, again))
 
     def _module(self, node: fx.Node) -> str | None:
         """The qualified name in the user's model of the module the node was called in.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from smoketest.findings import Observation, Site, SitePolicy
-from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Frames, Origin
+from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin
 from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Ref, Symbolic, TensorSpec, inputs_of, one_op
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.verdict import Verdict
@@ -17,18 +17,7 @@ __all__ = ["WITNESS", "around_the_graphs", "dynamic", "graph_refused", "not_impo
 WITNESS = frozenset({"compile_probe"})
 
 
-class Places:
-    """Finds the site of frames and of nodes."""
-
-    def __init__(self, policy: SitePolicy) -> None:
-        self._policy = policy
-
-    def of(self, frames: Frames) -> Site | None:
-        """The user's line among frames, innermost first."""
-        return self._policy.choose(frames)
-
-
-def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, places: Places) -> Observation:
+def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, policy: SitePolicy) -> Observation:
     """NST201 for one node: denied where the op fails, else possible."""
     if verdict.outcome == "fails":
         message = f"{node.target} does not lower ({verdict.why}). torch-mlir: {verdict.sentence}"
@@ -44,10 +33,10 @@ def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, places: P
         called_as=origin.called_as,
         grounds="cannot_lower" if verdict.outcome == "fails" else None,
         phase=graph.direction,
-        site=places.of(origin.frames),
+        site=policy.choose(origin.frames),
         module=origin.module,
         shapes=(signature_of(graph.spec, node),),
-        calls=1,
+        calls=0 if graph.again else 1,
         exact=True,
         witnesses=WITNESS,
         stage=verdict.stage,
@@ -55,7 +44,7 @@ def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, places: P
     )
 
 
-def graph_refused(graph: CapturedGraph, answer: Answer, places: Places) -> Observation:
+def graph_refused(graph: CapturedGraph, answer: Answer, policy: SitePolicy) -> Observation:
     """NST201 for a graph whose ops all lower alone: possible, since only the public compiler says so."""
     origin = _nearest(graph, answer.node)
     message = (
@@ -66,7 +55,7 @@ def graph_refused(graph: CapturedGraph, answer: Answer, places: Places) -> Obser
         rule="NST201",
         op="graph",
         phase=graph.direction,
-        site=places.of(origin.frames),
+        site=policy.choose(origin.frames),
         module=origin.module,
         calls=1,
         exact=True,
@@ -82,7 +71,7 @@ def _nearest(graph: CapturedGraph, node: str | None) -> Origin:
     return graph.origins.get(node or "") or graph.origins.get(name) or Origin()
 
 
-def not_importable(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation:
+def not_importable(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> Observation:
     """NST202 for a higher-order op or a Python function that the importer does not know."""
     if isinstance(node.target, HigherOrder):
         name = node.target.name
@@ -96,7 +85,7 @@ def not_importable(graph: CapturedGraph, node: NodeSpec, places: Places) -> Obse
         op=name,
         called_as=origin.called_as,
         phase=graph.direction,
-        site=places.of(origin.frames),
+        site=policy.choose(origin.frames),
         module=origin.module,
         calls=1,
         exact=True,
@@ -113,7 +102,7 @@ def _own_or_next(graph: CapturedGraph, node: NodeSpec) -> Origin:
     return next((origin for origin in origins if origin.frames), origins[0])
 
 
-def dynamic(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation:
+def dynamic(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> Observation:
     """NST206 for a node with a size or scalar that is not known beforehand."""
     origin = graph.origins.get(node.name, Origin())
     given = (graph.spec.by_name[ref.name].value for ref in inputs_of(node) if isinstance(ref, Ref))
@@ -123,7 +112,7 @@ def dynamic(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation
         op=str(node.target) if node.is_op else None,
         called_as=origin.called_as,
         phase=graph.direction,
-        site=places.of(origin.frames),
+        site=policy.choose(origin.frames),
         module=origin.module,
         calls=1,
         exact=True,
@@ -133,34 +122,34 @@ def dynamic(graph: CapturedGraph, node: NodeSpec, places: Places) -> Observation
     )
 
 
-def around_the_graphs(seen: Capture, fullgraph: bool, places: Places) -> Iterator[Observation]:
+def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Iterator[Observation]:
     """Breaks, skipped frames, recompiles, and what torch.compile raised."""
     # With fullgraph the error that ends the step is the one that made Dynamo give the frame up.
     skipped = () if fullgraph and seen.error else seen.skipped
     for frame in skipped:
         message = f"Dynamo skipped {frame.function}(): it runs as plain Python, in no graph: {frame.reason}"
-        yield _about("NST204", message, frame.id, places.of(frame.frames))
-    told = {places.of(frame.frames) for frame in skipped}
+        yield _about("NST204", message, frame.id, policy.choose(frame.frames))
+    told = {policy.choose(frame.frames) for frame in skipped}
     for broken in seen.breaks:
-        site = places.of(broken.frames)
+        site = policy.choose(broken.frames)
         # A line that breaks the graph of a function and makes Dynamo skip its caller is told once, as the worse.
         if site is None or site not in told:
             yield _about("NST204", f"graph break: {broken.reason}", broken.id, site)
     for again in seen.recompiles:
         message = f"{again.function}() is compiled again: {again.guard}"
-        yield _about("NST205", message, None, places.of(again.frames))
+        yield _about("NST205", message, None, policy.choose(again.frames))
     if not seen.graphs and not seen.skipped and seen.error is None:
         yield _about("NST204", "torch.compile found nothing to compile in the step", None, None)
     # A graph with a higher-order op cannot always be run op by op, and the op is told of already.
     opaque = any(isinstance(node.target, HigherOrder) for graph in seen.graphs for node in graph.spec.nodes)
     if seen.error is not None and not seen.error.eager_too and not opaque:
-        yield _error(seen.error, places)
+        yield _error(seen.error, policy)
 
 
-def _error(error: CaptureError, places: Places) -> Observation:
+def _error(error: CaptureError, policy: SitePolicy) -> Observation:
     rule = "NST205" if "RecompileLimit" in error.type else "NST204" if error.id else "NST202"
     in_backward = error.id is None and "backward" in error.message
-    found = _about(rule, f"torch.compile raises {error.type}: {error.message}", error.id, places.of(error.frames))
+    found = _about(rule, f"torch.compile raises {error.type}: {error.message}", error.id, policy.choose(error.frames))
     return replace(found, phase="backward") if in_backward else found
 
 
@@ -178,8 +167,15 @@ def signature_of(graph: GraphSpec, node: NodeSpec) -> str:
 
 
 def counted(seen: Iterable[Observation]) -> list[Observation]:
-    """Observations that differ in nothing but their calls, joined."""
+    """Observations that differ in nothing but their calls, joined.
+
+    A node of a graph compiled once more for other shapes is no further call of the step, so it counts for none, unless
+    it is seen in such a graph only.
+    """
     calls: Counter[Observation] = Counter()
+    shapes: dict[Observation, dict[str, None]] = {}
     for one in seen:
-        calls[replace(one, calls=None)] += one.calls or 1
-    return [replace(one, calls=count) for one, count in calls.items()]
+        key = replace(one, calls=None, shapes=())
+        calls[key] += one.calls or 0
+        shapes.setdefault(key, {}).update(dict.fromkeys(one.shapes))
+    return [replace(one, calls=max(count, 1), shapes=tuple(shapes[one])) for one, count in calls.items()]

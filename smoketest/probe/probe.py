@@ -127,14 +127,14 @@ def probe(
         model, run_step, steps=steps, fullgraph=fullgraph, decompositions=decomposition_table(profile.decompositions)
     )
     tell("capture", 1, 1)
-    sweep = _Sweep(seen, observe.Places(site_policy))
+    sweep = _Sweep(seen, site_policy)
     missing = missing_reason() if process is None else None
     if missing is None:
         with LoweringProcess() if process is None else nullcontext(process) as running:
             missing = _does_not_start(running)
             if missing is None:
                 sweep.lower(running, Judge(running, profile, op_timeout), tell)
-    around = list(observe.around_the_graphs(seen, fullgraph, sweep.places))
+    around = list(observe.around_the_graphs(seen, fullgraph, site_policy))
     return ProbeResult(
         graphs=tuple(sweep.info(graph) for graph in seen.graphs),
         nodes={graph.id: sweep.counts(graph) for graph in seen.graphs},
@@ -170,8 +170,8 @@ class _Sweep:
         lost: whole graphs that it broke on, by id, and how.
     """
 
-    def __init__(self, seen: Capture, places: observe.Places) -> None:
-        self.places = places
+    def __init__(self, seen: Capture, policy: SitePolicy) -> None:
+        self.policy = policy
         self.verdicts: dict[tuple[NodeSpec, ...], Verdict] = {}
         self.observations: list[Observation] = []
         self.upstream: dict[str, str] = {}
@@ -179,7 +179,7 @@ class _Sweep:
         self._seen = seen
         self._prepared = {graph.id: lowerable(graph.spec) for graph in seen.graphs}
         self._of_node: dict[tuple[str, str], Verdict] = {}
-        self._dynamic_inputs: set[Ref] = set()
+        self._dynamic_inputs: set[tuple[str, Ref]] = set()
         self._whole: dict[str, Lowered] = {}
 
     def lower(self, process: LoweringProcess, judge: Judge, tell: OnProgress) -> None:
@@ -199,16 +199,16 @@ class _Sweep:
         spec = self._prepared[graph.id]
         if _is_dynamic(node, spec):
             if self._begins_dynamism(graph, node):
-                self.observations.append(observe.dynamic(graph, node, self.places))
+                self.observations.append(observe.dynamic(graph, node, self.policy))
         elif isinstance(node.target, HigherOrder):
             if node.target.name not in known:
-                self.observations.append(observe.not_importable(graph, node, self.places))
+                self.observations.append(observe.not_importable(graph, node, self.policy))
         elif not node.is_op:
-            self.observations.append(observe.not_importable(graph, node, self.places))
+            self.observations.append(observe.not_importable(graph, node, self.policy))
         else:
             verdict = self._of_node[graph.id, node.name] = self._op(str(node.target), one_op(spec, node), judge)
             if verdict.refused:
-                self.observations.append(observe.op_refused(graph, node, verdict, self.places))
+                self.observations.append(observe.op_refused(graph, node, verdict, self.policy))
             elif verdict.outcome == "unknown":
                 self.upstream[str(node.target)] = verdict.sentence
 
@@ -217,8 +217,9 @@ class _Sweep:
         taken = _unknown_inputs(node, self._prepared[graph.id])
         if not taken:
             return True
-        first = not self._dynamic_inputs.intersection(taken)
-        self._dynamic_inputs.update(taken)
+        sizes = {(graph.id, ref) for ref in taken}
+        first = self._dynamic_inputs.isdisjoint(sizes)
+        self._dynamic_inputs.update(sizes)
         is_input = any(self._prepared[graph.id].by_name[ref.name].target == "placeholder" for ref in taken)
         return first and is_input and graph.direction == "forward"
 
@@ -242,7 +243,7 @@ class _Sweep:
         if not isinstance(answer, Answer):
             self.lost[graph.id] = what_happened(answer)[1]
         elif not answer.lowers:
-            self.observations.append(observe.graph_refused(graph, answer, self.places))
+            self.observations.append(observe.graph_refused(graph, answer, self.policy))
 
     def counts(self, graph: CapturedGraph) -> NodeCounts:
         """What became of the nodes of a graph."""
