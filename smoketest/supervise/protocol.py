@@ -198,19 +198,30 @@ def parse_event(line: str | bytes) -> Message:
 
 
 class Breadcrumb(Message):
-    """Where the worker was when it was last able to say so; read after its death."""
+    """Where the worker was when it was last able to say so; read after its death.
+
+    Attributes:
+        step: from 0; people are told it from 1.
+        steps: how many the run makes.
+        role: of the step (warmup, timed, traced).
+        phase: of the step, or setup.
+        op: the last op known to have begun.
+        module: in which it began.
+    """
 
     step: int | None = None
+    steps: int | None = None
     role: str | None = None
     phase: str | None = None
     op: str | None = None
     module: str | None = None
 
     def sentence(self) -> str:
-        """Such as ``in step 2 (timed), backward, after aten::convolution_backward in stem.conv``."""
+        """Such as ``in step 2 of 5 (timed), backward, after aten::convolution_backward in stem.conv``."""
         where = []
         if self.step is not None:
-            where.append(f"step {self.step}" + (f" ({self.role})" if self.role else ""))
+            of = f" of {self.steps}" if self.steps is not None else ""
+            where.append(f"step {self.step + 1}{of}" + (f" ({self.role})" if self.role else ""))
         if self.phase:
             where.append(self.phase)
         text = "in " + ", ".join(where) if where else "before the first step"

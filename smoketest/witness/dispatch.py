@@ -101,16 +101,19 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.strays: set[tuple[str, Phase | None]] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run `func` as it is, and count it, unless a batch is being made: that is no part of the step's work."""
+        """Run `func` as it is, and count it.
+
+        Not while a batch is made, which is no part of the step's work; nor PyTorch's profiling marks, which are no ops.
+        """
         kwargs = kwargs or {}
-        if self._context.phase == "setup":
+        if self._context.phase == "setup" or func.namespace == "profiler":
             return func(*args, **kwargs)
         op: str = func.name()
         tensors = list(_tensors((*args, *kwargs.values())))
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         origin = self._origins.of(op, needs_grad)
         phase = origin.phase(self._context)
-        if self._before is not None and tensors:  # not for PyTorch's profiling marks
+        if self._before is not None:
             self._before(op, origin.module)
         self.strays.update((name, phase) for name in self._taken())
         signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors[:_MAX_TENSORS])

@@ -13,6 +13,8 @@ from smoketest.witness.sites import Line
 
 __all__ = ["continued", "op_in_error", "raised"]
 
+_DEVICES_MIXED = ("same device", "is on cpu", "two devices")
+"""In PyTorch's message, and in the backend's own ([PRE] base rule of `can_handle`, internals 2.3)."""
 _OP = re.compile(r"\b[A-Za-z_]\w*::\w+(?:\.\w+)?")
 
 
@@ -83,10 +85,10 @@ def continued(ops: Iterable[str], traced: TracedCalls, policy: SitePolicy) -> li
 
 def _remedy(error: str) -> str | None:
     """What to do about an exception; None where no kernel exists at all, which is what the rule's own remedy is for."""
-    if "same device" in error:
+    if any(sign in error for sign in _DEVICES_MIXED):
         return (
-            "Register the tensor that stayed on the CPU as a buffer (`register_buffer`), so that it moves with the"
-            " model, or move it with `.to(x.device)` before this line."
+            "Move the tensor with the model: register it as a buffer (`register_buffer`), or make it on the input's"
+            " device."
         )
     if error.startswith("NotImplementedError") or "Could not run" in error:
         return None

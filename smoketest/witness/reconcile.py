@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.findings.identity import functional_base
@@ -18,6 +19,7 @@ from smoketest.witness.warnings import SeenWarning
 
 __all__ = ["Evidence", "is_exact", "observations", "operator_rows"]
 
+_Eager = Literal["device", "host", "cpu", "mixed", "failed", "not_reached"]
 TracedCalls = Mapping[OpKey, Calls]
 
 
@@ -75,29 +77,31 @@ def observations(
 
 
 def operator_rows(traced: TracedCalls, torch_device: str, failed: Iterable[str] = ()) -> tuple[OperatorRow, ...]:
-    """What the eager run does with each functional overload that met the device in the traced step.
+    """What the eager run does with each functional overload of the traced step; every call is in a row.
 
     ``mixed``: some calls ran on the CPU and some did not, or a call reached several kernels of which some did.
+    ``host``: no call took or made a tensor of the device.
 
     Args:
         traced: calls of the traced step.
         torch_device: on ``cpu`` everything is host work, and said to be.
         failed: overloads that raised.
     """
-    outcomes: dict[str, set[str]] = {}
+    outcomes: dict[str, set[_Eager]] = {}
     counts: dict[str, int] = {}
     for key, calls in traced.items():
-        if not key.on_device:
-            continue
         name = functional_overload(key.op)
-        outcomes.setdefault(name, set()).add(_outcome(key, torch_device))
+        if key.on_device:
+            outcomes.setdefault(name, set()).add(_outcome(key, torch_device))
+        else:
+            outcomes.setdefault(name, set())
         counts[name] = counts.get(name, 0) + calls.count
     for op in failed:
         outcomes[functional_overload(op)] = {"failed"}
     return tuple(
         OperatorRow(
             op=name,
-            eager=next(iter(seen)) if len(seen) == 1 else "mixed",
+            eager=_one_word(seen),
             compile="not_reached",
             calls_per_step=counts.get(name),
         )
@@ -198,7 +202,13 @@ def _site(line: Line | None, policy: SitePolicy) -> Site | None:
     return policy.site(*line) if line is not None else None
 
 
-def _outcome(key: OpKey, torch_device: str) -> str:
+def _one_word(outcomes: set[_Eager]) -> _Eager:
+    if not outcomes:
+        return "host"
+    return next(iter(outcomes)) if len(outcomes) == 1 else "mixed"
+
+
+def _outcome(key: OpKey, torch_device: str) -> _Eager:
     if torch_device == "cpu":
         return "cpu"
     if not key.fell_back:

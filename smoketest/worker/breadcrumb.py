@@ -28,9 +28,9 @@ class BreadcrumbFile:
         self._prefix = "{"
         self.last_op: str | None = None
 
-    def enter(self, step: int | None, role: str | None, phase: str | None) -> None:
-        """A phase began; no op is known of it yet."""
-        place = {"step": step, "role": role, "phase": phase}
+    def enter(self, step: int | None, steps: int | None, role: str | None, phase: str | None) -> None:
+        """A phase began, of step `step` (from 0) of `steps`; no op is known of it yet."""
+        place = {"step": step, "steps": steps, "role": role, "phase": phase}
         self._prefix = json.dumps({key: value for key, value in place.items() if value is not None})[:-1]
         self.last_op = None
         self._write(self._prefix + "}")

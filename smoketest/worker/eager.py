@@ -62,6 +62,7 @@ class _EagerRun:
         self.sent: tuple[Finding, ...] = ()
         self.known: tuple[int, ...] = ()
         self.failed: FailedOp | None = None
+        self.planned = job.check.training.warmup + job.check.training.steps + 1
 
     def run(self) -> None:
         workload: Workload | None = None
@@ -87,7 +88,7 @@ class _EagerRun:
         )
         facts = Facts(environment=job.environment, device=device, workload=describe.nothing())
         job.emit(facts)  # already now: a crash while the model is made is a report too
-        job.breadcrumb.enter(None, None, "setup")
+        job.breadcrumb.enter(None, None, None, "setup")
         job.emit(PhaseStarted(name="setup"))
         with LastOp(job):
             workload = build(job.check, job.device)
@@ -105,7 +106,7 @@ class _EagerRun:
         def entering(phase: StepPhase) -> None:
             if isinstance(observer, LastOp):
                 observer.begin_phase(phase)
-            self.job.breadcrumb.enter(index, role, phase)
+            self.job.breadcrumb.enter(index, self.planned, role, phase)
             if phase not in told:  # micro-batches repeat phases
                 self.job.emit(PhaseStarted(name=phase, step=index, role=role))
             told.add(phase)
@@ -172,7 +173,9 @@ class _EagerRun:
         seen = failures.raised(text, self.failed, last_op, users_line(error), phase, self.job.policy)
         self.raised.append(seen)
         self.send_findings()
-        where = f"step {index} ({role}), {phase or 'step'}" if index is not None else "setup"
+        where = "setup"
+        if index is not None:
+            where = f"step {index + 1} of {self.planned} ({role}), {phase or 'no known phase'}"
         self.finish("failed", f"{seen.op or 'the user code'} raised in {where}: {text}", seen.op)
 
     def check_on_cpu(self, error: BaseException, index: int | None) -> None:

@@ -86,7 +86,7 @@ class Worker:
     def eager(self, act: str) -> None:
         steps = [self.step(1, "warmup"), self.step(2, "timed")]
         self.send(protocol.StepDone(step=steps[0]))
-        self.leave_crumb(step=2, role="timed", phase="backward", op="aten::mm", module="stem.conv")
+        self.leave_crumb(step=1, role="timed", phase="backward", op="aten::mm", module="stem.conv")
         self.do(act)
         self.send(protocol.StepDone(step=steps[1]))
         self.send(protocol.TimedPartOver())

@@ -153,7 +153,11 @@ def test_the_remedy_of_an_exception_fits_its_cause() -> None:
     def remedy(error: str) -> str | None:
         return raised(error, None, "aten::mul.Tensor", None, "forward", POLICY).remedy
 
-    assert "register_buffer" in (remedy("RuntimeError: Expected all tensors to be on the same device") or "")
+    move = (
+        "Move the tensor with the model: register it as a buffer (`register_buffer`), or make it on the input's device."
+    )
+    assert remedy("RuntimeError: Expected all tensors to be on the same device") == move
+    assert remedy("RuntimeError: Non-scalar tensor arg1 is on cpu device, expected neuron") == move
     assert remedy("NotImplementedError: Could not run 'aten::x' with arguments from the 'CPU' backend") is None
     assert (remedy("RuntimeError: bad shape") or "").startswith("The device refuses what plain CPU takes")
 

@@ -47,7 +47,8 @@ smoketest.emulate()
 calls = []
 class Count(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        calls.append(func)
+        if func.namespace != "profiler":
+            calls.append(func)
         return func(*args, **(kwargs or {}))
 model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=32, vocab_size=64, n_positions=16)).to("neuron")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -137,7 +138,16 @@ def test_gpt2_is_clean_and_every_op_call_of_a_step_is_counted(gpt2: Any) -> None
     ]
     counted = subprocess.run([sys.executable, "-c", COUNT_CALLS], capture_output=True, text=True, check=True).stdout
     assert f"{worker.eager.op_calls} {worker.eager.distinct_ops}\n" == counted
-    assert {row.eager for row in worker.of("result")[0].operators} == {"device"}
+
+
+def test_every_counted_call_is_in_a_row_and_what_takes_cpu_tensors_only_is_said_to_be_the_hosts(gpt2: Any) -> None:
+    rows = {row.op: row for row in gpt2.of("result")[0].operators}
+    assert sum(row.calls_per_step for row in rows.values()) == gpt2.eager.op_calls
+    # AdamW keeps its step counters on the CPU and reads each twice.
+    hosts = {op: row.calls_per_step for op, row in rows.items() if row.eager == "host"}
+    assert hosts["aten::_local_scalar_dense"] == 2 * 28  # tensors of parameters
+    assert set(hosts) == {"aten::_local_scalar_dense", "aten::_foreach_add.Tensor"}
+    assert {row.eager for row in rows.values()} == {"device", "host"}
 
 
 def test_losses_are_those_of_plain_cpu(gpt2: Any, run_worker: Any) -> None:
@@ -340,7 +350,7 @@ def test_an_op_that_raises_on_the_device_is_a_finding_at_its_line(run_worker: An
     assert (failed.phase, failed.modules[0].pattern) == ("backward", "i")
     assert failed.site.code == "return (x * self.i(pos)).sum(-1) - (x * self.i(neg)).sum(-1)"
     assert failed.message.startswith(f"{failed.op} raised on the device, and plain CPU runs it: NotImplementedError")
-    assert re.match(r"aten::_sparse_coo_\w+ raised in step 0 \(warmup\), backward: ", worker.eager.reason)
+    assert re.match(r"aten::_sparse_coo_\w+ raised in step 1 of 5 \(warmup\), backward: ", worker.eager.reason)
 
 
 def test_a_stray_cpu_tensor_is_a_finding_at_its_line(run_worker: Any) -> None:
@@ -457,7 +467,7 @@ def test_os_exit_leaves_a_breadcrumb_with_op_module_and_phase(run_worker: Any, t
     worker = run_worker(workload(tmp_path, DYING.replace("AFTER", "0").replace("HOW", "os._exit(3)")), device)
     assert worker.code == 3
     assert worker.of("result") == []
-    assert worker.crumb.sentence() == "in step 0 (warmup), forward, after aten::addmm in 0.linear"
+    assert worker.crumb.sentence() == "in step 1 of 5 (warmup), forward, after aten::addmm in 0.linear"
 
 
 def test_a_segfault_in_a_timed_step_leaves_step_and_phase_and_pythons_last_lines(
@@ -466,7 +476,7 @@ def test_a_segfault_in_a_timed_step_leaves_step_and_phase_and_pythons_last_lines
     how = "import ctypes; ctypes.string_at(0)"
     worker = run_worker(workload(tmp_path, DYING.replace("AFTER", "2").replace("HOW", how)))
     assert worker.code == -signal.SIGSEGV
-    assert worker.crumb.sentence() == "in step 2 (timed), forward"
+    assert worker.crumb.sentence() == "in step 3 of 5 (timed), forward"
     assert "Fatal Python error: Segmentation fault" in worker.output
     assert len(worker.of("step")) == 2
 
