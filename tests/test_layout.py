@@ -18,7 +18,8 @@ PARENT = {
     "render": {"findings", "config", "errors"},
     "supervise": {"findings", "config", "errors", "gate", "render"},
     "doctor": {"errors"},
-    "cli": {"findings", "config", "errors", "gate", "render", "supervise", "doctor"},
+    # `explain` reads operator profiles and evidence, which are data: their loaders import no torch (tests/cli).
+    "cli": {"findings", "config", "errors", "gate", "render", "supervise", "doctor", "operators"},
 }
 CHILD = {
     "operators": {"findings", "config", "errors"},

@@ -1,10 +1,16 @@
-"""``smoketest explain``: what a rule means and what to do about it."""
+"""``smoketest explain``: what a rule means and what to do about it, or what is known of an op."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from smoketest.findings.rules import Rule
 
 __all__ = ["explain"]
 
@@ -15,27 +21,66 @@ _DEFAULTS = {
 }
 
 
-def explain(rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule's id, such as NST101.")]) -> None:
-    """Say what a rule means, what it is worth, and what to do about a finding of it."""
-    import textwrap
+def explain(
+    what: Annotated[
+        str, typer.Argument(metavar="RULE|OP", help="A rule's id, such as NST101, or an op, such as aten::sort.")
+    ],
+    profile: Annotated[
+        list[Path] | None,
+        typer.Option("--profile", metavar="FILE", help="Look in this operator profile too; repeatable."),
+    ] = None,
+) -> None:
+    """Say what a rule means and what to do about a finding of it, or what is known of an op.
 
-    from smoketest.cli.output import emit
+    Of an op: in which operator profiles it has a kernel, whether it lowers, what was reported from real devices, and
+    what to write instead. Nothing is run.
+    """
+    from smoketest.cli.output import emit, printable
+
+    text = _rule(what) if re.match(r"nst\w*$", what, re.IGNORECASE) else _op(what, profile or [])
+    emit(printable(text))
+
+
+def _rule(name: str) -> str:
     from smoketest.config.targets import suggest
     from smoketest.errors import ConfigError
     from smoketest.findings.rules import RULES
 
-    found = RULES.get(rule.upper())
+    found = RULES.get(name.upper())
     if found is None:
+        hint = suggest(name.upper(), RULES) or f"rules are {', '.join(RULES)}"
+        raise ConfigError(f"there is no rule {name!r}", hint=hint)
+    return _rule_text(found)
+
+
+def _rule_text(rule: Rule) -> str:
+    import textwrap
+
+    return "\n".join([
+        f"{rule.id}: {rule.title}",
+        f"class {rule.class_}; {_DEFAULTS[rule.default]}",
+        "",
+        textwrap.fill(rule.remedy, 80),
+        "",
+        f"Another verdict for the whole class, in the check:  gate: {{{rule.class_}: warn}}",
+        f'One finding accepted:  gate: {{allow: [{{rule: {rule.id}, site: "path/file.py", reason: "why"}}]}}',
+    ])  # fmt: skip
+
+
+def _op(text: str, files: list[Path]) -> str:
+    from smoketest.cli.explain_op import explain_op, near_ops, op_name
+    from smoketest.cli.output import width
+    from smoketest.errors import ConfigError
+    from smoketest.operators.profile import load_profile
+
+    profiles = [load_profile(), *(load_profile(file) for file in files)]
+    op = op_name(text)
+    found = explain_op(op, profiles, width=width(sys.stdout))
+    if found is None:
+        near = near_ops(op, profiles)
         raise ConfigError(
-            f"there is no rule {rule!r}", hint=suggest(rule.upper(), RULES) or f"rules are {', '.join(RULES)}"
-        )
-    lines = [
-        f"{found.id}: {found.title}",
-        f"class {found.class_}; {_DEFAULTS[found.default]}",
-        "",
-        textwrap.fill(found.remedy, 80),
-        "",
-        f"Another verdict for the whole class, in the check:  gate: {{{found.class_}: warn}}",
-        f'One finding accepted:  gate: {{allow: [{{rule: {found.id}, site: "path/file.py", reason: "why"}}]}}',
-    ]
-    emit("\n".join(lines))
+            f"nothing is known of the op {op}",
+            hint=f"ops of a like name are {', '.join(near)}" if near
+            else "ops are named as reports name them, such as aten::sort; rules such as NST101",
+        )  # fmt: skip
+    return found

@@ -28,7 +28,8 @@ def smoketest(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("arguments", [
-    ["--help"], ["run", "--help"], ["explain", "NST101"], ["validate", "configs/gpt2.yaml"], ["--version"], ["schema"],
+    ["--help"], ["run", "--help"], ["explain", "NST101"], ["explain", "aten::sort"],
+    ["validate", "configs/gpt2.yaml"], ["--version"], ["schema"],
     ["schema", "--report"],
 ])  # fmt: skip
 def test_commands_that_run_nothing_import_no_torch(arguments: list[str]) -> None:
@@ -66,7 +67,7 @@ def test_the_commands_and_options_of_this_version() -> None:
                 "--stop-at-error", "-q"],
         "validate": ["--set"],
         "show": ["--format"],
-        "explain": [],
+        "explain": ["--profile"],
         "schema": ["--report"],
         "doctor": ["--format"],
     }  # fmt: skip
