@@ -113,8 +113,14 @@ def _hello() -> Hello:
     import importlib.metadata
 
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch_mlir import fx, passmanager  # noqa: F401  (all imports before the clock of the first graph runs)
     from torch_mlir.extras.fx_importer import GraphNodeImporter
 
+    import smoketest.probe.graphs  # noqa: F401
+
+    with FakeTensorMode():
+        torch.empty(1)
     torch.set_num_threads(1)
     try:
         version = importlib.metadata.version("torch-mlir")

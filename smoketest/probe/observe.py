@@ -66,9 +66,11 @@ def graph_refused(graph: CapturedGraph, answer: Answer, policy: SitePolicy) -> O
 
 
 def _nearest(graph: CapturedGraph, node: str | None) -> Origin:
-    """The origin of a node; a node of an inlined body carries the name of the one it replaces in front."""
-    name = (node or "").split("__op", 1)[0]
-    return graph.origins.get(node or "") or graph.origins.get(name) or Origin()
+    """The origin of a node; a node of an inlined body carries the name of the one it replaces in front (``x__mul``)."""
+    name = node or ""
+    while name and name not in graph.origins:
+        name = name.rpartition("__")[0]
+    return graph.origins.get(name, Origin())
 
 
 def not_importable(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> Observation:

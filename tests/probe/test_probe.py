@@ -234,6 +234,49 @@ def test_what_torch_mlir_breaks_on_is_unknown_and_no_finding(probed: Probe) -> N
     assert_sums_agree(result)
 
 
+def test_a_graph_that_fails_in_company_only_is_possible_and_has_the_line_of_its_node(probed: Probe) -> None:
+    class Company(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x * self.weight
+            return x.tanh()
+
+    with LoweringProcess(DOUBLE) as double:
+        result = probed(Company(), torch.rand(3, 4), process=double)
+    (graph,) = found(result, "NST201").values()
+    assert graph.site is not None
+    assert (graph.op, graph.grounds, graph.stage, graph.site.line) == ("graph", None, "torch-backend", line(Company, 2))
+    assert graph.message == (
+        "the forward graph 0.forward possibly does not lower as a whole: public torch-mlir refuses it, although each "
+        "of its ops lowers alone. torch-mlir: not in this company"
+    )
+    assert [(graph.id, graph.status) for graph in result.graphs] == [
+        ("0.forward", "unknown"),
+        ("0.backward", "lowered"),
+    ]
+
+
+def test_ten_failing_ops_are_ten_findings_of_one_run(probed: Probe) -> None:
+    class Ten(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = (x * self.weight).detach() + 1
+            y = torch.lgamma(y)
+            y = torch.digamma(y)
+            y = torch.special.i0(y)
+            y = torch.special.i1(y)
+            y = torch.special.i0e(y)
+            y = torch.special.i1e(y)
+            y = torch.erfc(y)
+            y = torch.special.log_ndtr(y)
+            y = torch.special.erfcx(y)
+            y = torch.hypot(y, x)
+            return y.sum() + self.weight.sum()
+
+    findings = found(probed(Ten(), torch.rand(3, 4)), "NST201")
+    assert len(findings) == 10
+    assert {f.site.line for f in findings.values() if f.site} == set(range(line(Ten, 2), line(Ten, 12)))
+    assert {f.grounds for f in findings.values()} == {"cannot_lower"}
+
+
 def test_progress_is_told(probed: Probe) -> None:
     told: list[tuple[str, int, int]] = []
     probed(Linear(), torch.rand(3, 4), on_progress=lambda *what: told.append(what))
