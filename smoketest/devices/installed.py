@@ -35,7 +35,8 @@ def find_problem() -> DeviceUnavailable | None:
     if number[:2] == (1, 0):
         return DeviceUnavailable(
             f"torch-neuronx {version} is PyPI's empty placeholder, not the backend",
-            hint="pip install 'torch-neuronx>=2.13.3,<2.15' --extra-index-url https://pip.repos.neuron.amazonaws.com",
+            hint="pip install 'torch-neuronx>=2.13.3,<2.15' from AWS's own wheel index, "
+            "named in the TorchNeuron quickstart",
         )
     if number < FIRST:
         return DeviceUnavailable(

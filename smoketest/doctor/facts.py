@@ -37,7 +37,8 @@ XLA = ("torch-xla", "libneuronxla")
 LOOKALIKES = ("libtorch-neuronx-lite",)
 """Renames PrivateUse1 to ``neuron`` too: the device's name then works without torch-neuronx. [USER] Difflet plan."""
 
-INSTALL = "pip install 'torch-neuronx>=2.13.3,<2.15' --extra-index-url https://pip.repos.neuron.amazonaws.com"
+INSTALL = "pip install 'torch-neuronx>=2.13.3,<2.15'"
+INDEX = "AWS's own wheel index, named in the TorchNeuron quickstart"
 """[INFER] wheels of torch-neuronx are on this index only."""
 
 QUICKSTART = "Amazon's TorchNeuron quickstart"

@@ -193,7 +193,7 @@ def _is_of(version: str | None, pair: facts.Pair) -> bool:
 # --- torch-neuronx ---------------------------------------------------------------------------------------------------
 
 _NATIVE = "the native backend, 2.13.3 or 2.14.3"
-_INSTALL = f"`{facts.INSTALL}`."
+_INSTALL = f"`{facts.INSTALL}` from {facts.INDEX}."
 _INSTALL_FRESH = f"Install the native release {_FRESH}: {_INSTALL}"
 
 _FAMILIES: dict[Family, tuple[Verdict, str, str]] = {
@@ -226,7 +226,7 @@ _FAMILIES: dict[Family, tuple[Verdict, str, str]] = {
     "placeholder": (
         "fail",
         "torch-neuronx {version} is the empty placeholder on PyPI, not the backend",
-        f"Take it from Amazon's index: `pip uninstall torch-neuronx`, then {_INSTALL}",
+        f"`pip uninstall torch-neuronx`, then {_INSTALL}",
     ),
     "lookalike": (
         "fail",
@@ -241,7 +241,7 @@ _FAMILIES: dict[Family, tuple[Verdict, str, str]] = {
     "broken": (
         "fail",
         "torch-neuronx {version} is registered, but has no module torch_neuronx",
-        f"Reinstall it: `{facts.INSTALL} --force-reinstall`.",
+        f"Reinstall it: `{facts.INSTALL} --force-reinstall` from {facts.INDEX}.",
     ),
     "absent": (
         "fail",

@@ -63,7 +63,7 @@ def test_01_torch_neuronx_is_not_installed(empty: FakeMachine) -> None:
     diagnosis = empty.examine()
     said = cause(diagnosis)
     assert said.startswith("torch-neuronx: torch-neuronx is not installed -> On a Trn2 or Trn3 instance")
-    assert "pip install 'torch-neuronx>=2.13.3,<2.15' --extra-index-url" in said
+    assert "pip install 'torch-neuronx>=2.13.3,<2.15'` from AWS's own wheel index" in said
     assert diagnosis.advice().endswith("The emulated device needs none of this and is usable here: --device emulated.")
     assert diagnosis.of(Topic.USABLE).found == "there is no torch.neuron without torch-neuronx"
 
@@ -82,7 +82,7 @@ def test_03_the_placeholder_of_pypi(empty: FakeMachine) -> None:
     add_placeholder(empty.site)
     said = cause(empty.examine())
     assert "torch-neuronx 1.0 is the empty placeholder on PyPI, not the backend" in said
-    assert "`pip uninstall torch-neuronx`, then `pip install 'torch-neuronx>=2.13.3,<2.15' --extra-index-url" in said
+    assert "`pip uninstall torch-neuronx`, then `pip install 'torch-neuronx>=2.13.3,<2.15'` from AWS's own" in said
 
 
 def test_04_the_xla_product_is_told_and_never_loaded(empty: FakeMachine) -> None:

@@ -6,6 +6,7 @@ C++ hook. ``DRIFT`` lists what must exist; a test fails loudly when a release of
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import importlib.abc
 import importlib.machinery
@@ -19,6 +20,8 @@ from typing import Any, cast
 
 import torch
 from torch.utils import backend_registration
+
+from smoketest.errors import DeviceUnavailable
 
 NAME = "neuron"
 """The name PrivateUse1 gets, as torch-neuronx gives it ([PUB] torch/index.html)."""
@@ -44,6 +47,10 @@ DRIFT = (
     "torch._neg_view",
     "torch.clear_autocast_cache",
     "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
+    "torch._C._acc.DeviceGuard",
+    "torch._C._autograd.DeviceType.PrivateUse1",
+    "torch._C._ImperativeEngine",
+    "torch.autograd.Variable._execution_engine.run_backward",
 )
 
 # ---------------------------------------------------------------------------------------------------- names
@@ -93,7 +100,9 @@ def backend_name() -> str:
 
 def register_backend(module: types.ModuleType) -> None:
     """Rename PrivateUse1 and install torch's own Python device guard and hooks; ``module`` becomes ``torch.neuron``."""
-    backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=module)
+    backend_registration._setup_privateuseone_for_python_backend(
+        NAME, backend_module=module, device_guard=_device_guard()
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- DLPack capsules
@@ -157,6 +166,7 @@ def patch(to_device: Callable[[torch.Tensor], torch.Tensor]) -> None:
     _patch_storages(to_device)
     _patch_events()
     _patch_accelerator()
+    _patch_engine()
 
 
 def _patch_storages(to_device: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -267,6 +277,70 @@ def after_clearing_autocast_cache(also: Callable[[], None]) -> None:
         also()
 
     torch.clear_autocast_cache = clear_autocast_cache
+
+
+# ---------------------------------------------------------------------------------------------------- backward
+
+_set_aside: collections.deque[BaseException] = collections.deque()
+"""Exceptions that were on their way through C++ when a guard asked for the device type, oldest first."""
+
+_TOO_LATE = "device_ready_queues_"
+"""In the text of the assertion autograd fails with when its engine was started before there was a device."""
+
+
+def _device_guard() -> Any:
+    """The guard through which C++ asks which device this is; it may be asked while an exception passes.
+
+    An exception of a hook, a custom backward or a dispatch mode unwinds autograd's device thread, and the destructors
+    there call this Python method with the exception still set. Python then turns the call into a SystemError, and an
+    error in a destructor ends the process. So it is set aside here, and raised again by `_Engine`.
+    """
+    device_type = torch._C._autograd.DeviceType.PrivateUse1
+    # Documented of ctypes.PyDLL: when the error flag is set after the call, that exception is raised.
+    raise_what_is_set = ctypes.pythonapi.PyErr_Occurred
+    raise_what_is_set.argtypes, raise_what_is_set.restype = [], ctypes.c_void_p
+
+    class Guard(torch._C._acc.DeviceGuard):
+        def type_(self) -> Any:
+            try:
+                raise_what_is_set()
+            except BaseException as passing:  # whatever it is, C++ must not see it a second time
+                _set_aside.append(passing)
+            return device_type
+
+    return Guard()
+
+
+class _Engine(torch._C._ImperativeEngine):
+    """Autograd's engine, with the two errors told that it cannot tell itself on a device written in Python."""
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the engine's own.
+
+        Raises:
+            DeviceUnavailable: a backward ran before the device existed; the engine takes on no devices later.
+        """
+        try:
+            return super().run_backward(*args, **kwargs)
+        except SystemError:  # "returned NULL without setting an exception"
+            if not _set_aside:
+                raise
+            passing = _set_aside.popleft()
+        except RuntimeError as error:
+            if _TOO_LATE not in str(error):
+                raise
+            raise DeviceUnavailable(
+                "a backward ran in this process before it had the emulated device, and autograd takes on no device "
+                "after its first backward",
+                hint="call smoketest.emulate() before the first backward",
+            ) from error
+        traceback = passing.__traceback__
+        raise passing.with_traceback(traceback and traceback.tb_next)  # without the guard's own frame
+
+
+def _patch_engine() -> None:
+    """Every backward of Python's passes this attribute."""
+    torch.autograd.Variable._execution_engine = _Engine()
 
 
 # ---------------------------------------------------------------------------------------------------- Dynamo
