@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
+from smoketest.witness.hostsync import sync_cause
 from smoketest.witness.sites import Line, Origins
 
 __all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Signature", "signature_text"]
@@ -38,6 +40,7 @@ class OpKey(NamedTuple):
         line: the user's (file, line).
         fell_back: names recorded on the CPU while the call ran; empty where it ran on the device.
         on_device: whether a tensor of the device took part.
+        sync: why the host waits for the device in it (see `hostsync`); None where it does not.
     """
 
     op: str
@@ -46,15 +49,24 @@ class OpKey(NamedTuple):
     line: Line | None
     fell_back: frozenset[str]
     on_device: bool
+    sync: str | None = None
 
 
 @dataclass
 class Calls:
-    """Calls with the same `OpKey`: how many, with which shapes, and how many bytes would cross for a fallback."""
+    """Calls with the same `OpKey`.
+
+    Attributes:
+        count: how many.
+        bytes: that cross, where the calls fell back or copy to the host.
+        signatures: dtypes and shapes, the first few that differ.
+        kernels: how often each kernel was recorded on the CPU; a tracker records one at most once in a call.
+    """
 
     count: int = 0
     bytes: int = 0
     signatures: dict[Signature, None] = field(default_factory=dict)
+    kernels: Counter[str] = field(default_factory=Counter)
 
 
 class FailedOp(NamedTuple):
@@ -73,7 +85,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         origins: finds module and line of an op.
         context: says in which phase the step is.
         torch_device: type of the device whose tensors matter.
-        taken: names recorded on the CPU since it was last asked; called around each op.
+        taken: names recorded on the CPU since it was last asked, each as often as it can tell; called around each op.
         before: told (op, module) before each op runs, for the breadcrumb; None if nobody wants to know.
 
     Attributes:
@@ -87,7 +99,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         origins: Origins,
         context: Context,
         torch_device: str,
-        taken: Callable[[], frozenset[str]],
+        taken: Callable[[], Collection[str]],
         before: Callable[[str, str | None], None] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -124,12 +136,17 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise
         crossing = [*tensors, *_tensors((result,))]
         on_device = any(tensor.device.type == self._torch_device for tensor in crossing)
-        key = OpKey(op, phase, origin.module, origin.line, self._taken(), on_device)
+        fell_back = self._taken()
+        sync = None
+        if on_device and not fell_back and not origin.in_optimizer and phase != "optimizer":
+            sync = sync_cause(op, args, kwargs, tensors, result, self._torch_device)
+        key = OpKey(op, phase, origin.module, origin.line, frozenset(fell_back), on_device, sync)
         calls = self.calls.get(key)
         if calls is None:
             calls = self.calls[key] = Calls()
         calls.count += 1
-        if key.fell_back:
+        calls.kernels.update(fell_back)
+        if fell_back or sync == "copy":
             calls.bytes += sum(_bytes(tensor) for tensor in crossing if tensor.device.type == self._torch_device)
         if len(calls.signatures) < _MAX_SIGNATURES:
             calls.signatures[signature] = None

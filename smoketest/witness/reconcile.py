@@ -14,10 +14,11 @@ from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.witness.compat import has_device_kernel
 from smoketest.witness.dispatch import Calls, OpKey, signature_text
+from smoketest.witness.hostsync import sync_message
 from smoketest.witness.sites import Line
 from smoketest.witness.warnings import SeenWarning
 
-__all__ = ["Evidence", "is_exact", "observations", "operator_rows"]
+__all__ = ["Evidence", "host_syncs", "is_exact", "observations", "operator_rows"]
 
 _Eager = Literal["device", "host", "cpu", "mixed", "failed", "not_reached"]
 TracedCalls = Mapping[OpKey, Calls]
@@ -31,12 +32,15 @@ class Evidence:
         tracked: (name, phase) read from the tracker after every phase of every step, setup included.
         warned: warnings, each once.
         traced: calls of the traced step; empty before it.
+        counted_by: which witness told what each call of the traced step reached: ``tracker``, or ``kernels``, which is
+            exact for composites too.
         complete: whether the traced step came to its end; its counts are lower bounds where it did not.
     """
 
     tracked: set[tuple[str, Phase | None]] = field(default_factory=set)
     warned: Collection[SeenWarning] = ()
     traced: TracedCalls = field(default_factory=dict)
+    counted_by: Literal["tracker", "kernels"] = "tracker"
     complete: bool = True
 
 
@@ -64,7 +68,7 @@ def observations(
         for name in sorted(key.fell_back - raised) if key.op not in raised else ():
             untraced = _untraced_name(name, key.phase, evidence.tracked)
             met |= {(name, key.phase), (untraced, key.phase)}
-            seen = _traced(untraced, key, calls, profile, policy, warned)
+            seen = _traced(name, untraced, key, calls, profile, policy, warned, evidence)
             found.append(seen if evidence.complete else replace(seen, exact=False))
     phases = {*met, *evidence.tracked}
     only_warned = {(seen.op, seen.phase) for seen in evidence.warned if not _accounted(seen.op, phases)}
@@ -74,6 +78,36 @@ def observations(
         witnesses = {"tracker"} if (name, phase) in evidence.tracked else set()
         found.append(_unplaced(name, phase, profile, frozenset(witnesses | _warning(name, warned))))
     return found
+
+
+def host_syncs(traced: TracedCalls, policy: SitePolicy) -> list[Observation]:
+    """NST103: the calls of the traced step in which the host waits for the device.
+
+    Only those from code: what the runner reads (the loss) and what an optimizer reads for itself are not among them,
+    nor ops that fell back, which is a finding already.
+
+    Args:
+        traced: calls of the traced step.
+        policy: makes sites out of lines.
+    """
+    return [
+        Observation(
+            rule="NST103",
+            op=key.op,
+            called_as=key.op,
+            phase=key.phase,
+            site=_site(key.line, policy),
+            module=key.module,
+            shapes=tuple(signature_text(signature) for signature in calls.signatures),
+            calls=calls.count,
+            exact=True,
+            bytes=calls.bytes or None,
+            witnesses=frozenset({"dispatch"}),
+            message=sync_message(key.sync),
+        )
+        for key, calls in traced.items()
+        if key.sync is not None
+    ]
 
 
 def operator_rows(traced: TracedCalls, torch_device: str, failed: Iterable[str] = ()) -> tuple[OperatorRow, ...]:
@@ -118,9 +152,18 @@ def is_exact(called_as: str, recorded: str) -> bool:
 
 
 def _traced(
-    name: str, key: OpKey, calls: Calls, profile: OperatorProfile | None, policy: SitePolicy, warned: set[str]
+    traced_as: str,
+    name: str,
+    key: OpKey,
+    calls: Calls,
+    profile: OperatorProfile | None,
+    policy: SitePolicy,
+    warned: set[str],
+    evidence: Evidence,
 ) -> Observation:
-    exact = is_exact(key.op, name)
+    counted = evidence.counted_by == "kernels"
+    own = is_exact(key.op, name)
+    tracked = {"tracker"} & {"tracker" for when in (key.phase, None) if (name, when) in evidence.tracked}
     grounds = _grounds(name, profile)
     return Observation(
         rule="NST101",
@@ -132,10 +175,10 @@ def _traced(
         site=_site(key.line, policy),
         module=key.module,
         shapes=tuple(signature_text(signature) for signature in calls.signatures),
-        calls=calls.count,
-        exact=exact,
-        bytes=calls.bytes if calls.bytes and (exact or _is_foreach_of(key.op, name)) else None,
-        witnesses=frozenset({"tracker", "dispatch"} | _warning(name, warned)),
+        calls=calls.kernels[traced_as] if counted else calls.count,
+        exact=counted or own,
+        bytes=calls.bytes if calls.bytes and (own or _is_foreach_of(key.op, name)) else None,
+        witnesses=frozenset({evidence.counted_by, "dispatch"} | tracked | _warning(name, warned)),
         message=_message(name, grounds, profile),
     )
 

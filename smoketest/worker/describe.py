@@ -38,7 +38,6 @@ def workload(made: Workload, check: Check) -> WorkloadInfo:
 def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
     """(what, why) of all an eager run on this device says nothing about."""
     yield "whether tracing changes the step", "the traced step is not compared with an untraced one in this version"
-    yield "host synchronisation and hidden host work", "not looked for in this version (NST102, NST103)"
     if device.kind == "cpu":
         yield "fallbacks", "on plain CPU every op runs on the CPU: nothing can fall back"
     if device.kind == "emulated":

@@ -81,6 +81,16 @@ def test_a_composite_reaching_another_kernel_gives_a_lower_bound_and_no_bytes() 
     assert (foreach.calls, foreach.exact, foreach.bytes) == (1, False, 96)
 
 
+def test_kernels_count_what_a_composite_reached() -> None:
+    reached = calls(1)
+    reached.kernels.update({"aten::tan.out": 10})
+    traced = {key("aten::_foreach_tan", "aten::tan.out"): reached}
+    tracked = {("aten::tan.out", "forward")}
+    (seen,) = see(Evidence(tracked, [], traced, counted_by="kernels"))  # type: ignore[arg-type]
+    assert (seen.calls, seen.exact, seen.bytes) == (10, True, 96)
+    assert seen.witnesses == {"kernels", "dispatch", "tracker"}
+
+
 def test_predictions_are_worded_by_what_they_stand_on() -> None:
     possible = see(Evidence(traced={key("aten::native_batch_norm", "aten::native_batch_norm"): calls()}))[0]
     assert possible.grounds == "no_kernel_known"
@@ -176,6 +186,7 @@ def test_rows_say_where_each_functional_overload_ran() -> None:
         OperatorRow(op="aten::_thnn_fused_lstm_cell", eager="failed", compile="not_reached"),
         OperatorRow(op="aten::add.Tensor", eager="device", compile="not_reached", calls_per_step=5),
         OperatorRow(op="aten::atan2", eager="mixed", compile="not_reached", calls_per_step=2),
+        OperatorRow(op="aten::exp", eager="host", compile="not_reached", calls_per_step=1),
         OperatorRow(op="aten::native_group_norm", eager="mixed", compile="not_reached", calls_per_step=1),
         OperatorRow(op="aten::sort", eager="cpu", compile="not_reached", calls_per_step=1),
     )

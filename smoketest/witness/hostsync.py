@@ -1,0 +1,70 @@
+"""Calls in which the host waits for the device: NST103."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["sync_cause", "sync_message"]
+
+_MASKS = (torch.bool, torch.uint8)
+_CAUSES = {
+    **dict.fromkeys(("aten::_local_scalar_dense", "aten::equal"), "read"),
+    **dict.fromkeys(("aten::_to_copy", "aten::copy_"), "copy"),
+    **dict.fromkeys(
+        (
+            "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim",
+            "aten::unique_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor",
+        ),
+        "size",
+    ),
+    **dict.fromkeys(
+        ("aten::index.Tensor", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), "mask"
+    ),
+}  # fmt: skip
+
+_MESSAGES = {
+    "read": "a value of the device is read on the host (`.item()`, `float(t)`, `if t:`), which waits for the device",
+    "copy": 'a tensor is copied from the device to the host (`.cpu()`, `.to("cpu")`), which waits for the device',
+    "size": "the size of the result depends on values on the device, so the host has to read them first",
+    "mask": "indexing with a mask depends on values on the device, so the host has to read them first",
+}
+
+
+def sync_cause(
+    op: str, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor], result: Any, device: str
+) -> str | None:
+    """Why the host waits for the device in a call: ``read``, ``copy``, ``size`` or ``mask``; None where it does not.
+
+    It follows from what the call returns: a Python value, CPU memory, or a tensor whose size the values decide. Kernels
+    that read values without need are hidden host work and no matter of the caller's.
+
+    Args:
+        op: full overload name.
+        args: of the call; with `kwargs`.
+        tensors: the tensors among the arguments.
+        result: what the call returned.
+        device: type of the device, such as ``neuron``.
+    """
+    cause = _CAUSES.get(op)
+    if cause is None:
+        return None
+    if cause == "mask":
+        tensors = [index for index in args[1] if isinstance(index, Tensor) and index.dtype in _MASKS]
+    size_is_given = cause == "size" and kwargs.get("output_size") is not None
+    no_wait = cause == "copy" and (kwargs.get("non_blocking") or not _is_on(result, "cpu"))
+    if size_is_given or no_wait or not any(_is_on(tensor, device) for tensor in tensors):
+        return None
+    return cause
+
+
+def sync_message(cause: str) -> str:
+    """One sentence on what makes the host wait."""
+    return _MESSAGES[cause]
+
+
+def _is_on(value: Any, device: str) -> bool:
+    return isinstance(value, Tensor) and value.device.type == device

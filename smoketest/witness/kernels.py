@@ -1,0 +1,53 @@
+"""A witness on the emulated device only: its own kernels tell when one of them runs on the CPU."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Self
+
+from smoketest.devices.emulated.device import EmulatedDevice
+
+__all__ = ["Kernels"]
+
+
+class Kernels:
+    """Counts the kernels that ran on the CPU, exactly, while it is entered.
+
+    It changes nothing in what runs and costs one call of a Python function per kernel. It sees kernels, not calls: that
+    ``aten::sort.values_stable`` ran, not that ``aten::sort`` was called. The dispatch mode asks it after each call, so
+    the two together tell how many kernels one call of a composite or of a ``_foreach_*`` op reached.
+
+    Args:
+        device: the emulated one, which has room for one observer at a time.
+    """
+
+    name = "kernels"
+    is_exact = True
+
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device = device
+        self._fell_back: dict[int, list[str]] = {}
+
+    def __enter__(self) -> Self:
+        self._device.observe(self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._device.observe(None)
+
+    def take(self) -> list[str]:
+        """Names of the kernels that ran on the CPU on this thread since it last asked, one for each time."""
+        return self._fell_back.pop(threading.get_ident(), [])
+
+    def leftovers(self) -> list[str]:
+        """What no thread has taken, such as kernels that ran where no dispatch mode was active."""
+        left = [name for names in self._fell_back.values() for name in names]
+        self._fell_back.clear()
+        return left
+
+    def _note(self, name: str, fell_back: bool) -> None:
+        if fell_back:
+            self._fell_back.setdefault(threading.get_ident(), []).append(name)

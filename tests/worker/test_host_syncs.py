@@ -1,0 +1,123 @@
+"""Where the host waits for the device, and where it does not (NST102, NST103)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WAITING = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.out(x)
+        scale = y.detach().abs().max().item()
+        rounded = float(y.detach()[0, 0])
+        if (y.detach() < 100).all():
+            y = y + 0.0 * scale + 0.0 * rounded
+        places = torch.nonzero(y.detach() > 0)
+        picked = y[y.detach() > 0].sum()
+        chosen = torch.masked_select(y, y.detach() > 0).sum()
+        kept = y.detach().cpu()
+        later = y.detach().to("cpu", non_blocking=True)
+        moved = torch.ones(4).to(x.device)
+        rows = y[torch.tensor([0, 1], device=x.device)]
+        wide = y.detach().double() * 2
+        return y * moved + picked + chosen + 0.0 * rows.sum() + 0.0 * wide.float()
+
+
+def make_model():
+    return Net()
+
+
+def make_batch(step):
+    return (torch.ones(2, 4),), {}
+
+
+def loss_fn(output, batch):
+    return output.square().mean()
+
+
+class Careful(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and bool((p.grad == p.grad).all()):
+                    p.data.add_(p.grad, alpha=-0.1)
+
+
+def make_optimizer(params):
+    return Careful(params, lr=0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def waiting(run_worker: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    file = tmp_path_factory.mktemp("waiting") / "waiting.py"
+    file.write_text(WAITING)
+    return run_worker({"workload": str(file), "training": {"steps": 1}})
+
+
+def waits(worker: Any) -> dict[str, tuple[str, str | None, int | None]]:
+    return {
+        f.site.code: (f.op, f.phase, f.calls_per_step)
+        for f in worker.findings
+        if f.rule == "NST103" and f.phase == "forward"
+    }
+
+
+def test_each_way_to_wait_for_the_device_is_a_finding_at_its_line(waiting: Any) -> None:
+    assert waiting.eager.status == "ran"
+    assert waits(waiting) == {
+        "scale = y.detach().abs().max().item()": ("aten::_local_scalar_dense", "forward", 1),
+        "rounded = float(y.detach()[0, 0])": ("aten::_local_scalar_dense", "forward", 1),
+        "if (y.detach() < 100).all():": ("aten::_local_scalar_dense", "forward", 1),
+        "places = torch.nonzero(y.detach() > 0)": ("aten::nonzero", "forward", 1),
+        "picked = y[y.detach() > 0].sum()": ("aten::index.Tensor", "forward", 1),
+        "chosen = torch.masked_select(y, y.detach() > 0).sum()": ("aten::masked_select", "forward", 1),
+        "kept = y.detach().cpu()": ("aten::_to_copy", "forward", 1),
+    }
+
+
+def test_the_cost_of_a_copy_and_the_module_that_waits_are_told(waiting: Any) -> None:
+    (copy,) = [f for f in waiting.findings if f.site.code == "kept = y.detach().cpu()"]
+    assert copy.bytes_per_step == 2 * 4 * 4
+    assert [(m.pattern, m.calls) for m in copy.modules] == [("Net", 1)]
+    assert copy.class_ == "host_sync"
+    assert copy.message.startswith("a tensor is copied from the device to the host")
+
+
+def test_what_the_runner_and_an_optimizer_read_is_no_finding(waiting: Any) -> None:
+    assert {f.phase for f in waiting.findings if f.rule == "NST103"} <= {"forward", "backward"}
+
+
+def test_a_line_with_64_bit_floats_is_possible_hidden_host_work(waiting: Any) -> None:
+    found = [f for f in waiting.findings if f.rule == "NST102"]
+    assert [f.site.code for f in found] == ["wide = y.detach().double() * 2"]
+    assert found[0].message.startswith("possible hidden host work: 64-bit floats")
+
+
+def test_host_work_that_healthy_models_meet_is_summed_up_and_no_finding(run_worker: Any, tmp_path: Path) -> None:
+    file = tmp_path / "healthy.py"
+    file.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def make_model():\n"
+        "    return nn.Sequential(nn.Embedding(9, 4), nn.Dropout(0.1), nn.Linear(4, 4))\n"
+        "def make_batch(step):\n"
+        "    return (torch.arange(8),), {}\n"
+        "def loss_fn(output, batch):\n"
+        "    return output.square().mean()\n"
+    )
+    worker = run_worker({"workload": str(file), "training": {"steps": 1}})
+    assert worker.findings == ()
+    (note,) = [n.not_checked for n in worker.of("note") if n.not_checked.what.startswith("host work hidden")]
+    assert "64-bit integers are cast to 32 bits and back through the CPU in each call (2 calls" in note.why
+    assert "dropout masks and random numbers are sampled on the CPU (1 call in the traced step)" in note.why
