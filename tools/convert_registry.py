@@ -44,6 +44,11 @@ def convert(registry: dict[str, Any]) -> dict[str, Any]:
         "torch_version": "2.10",
         "native": {op: REGISTERED_BY[entry["via"]] for op, entry in registry["native"].items()},
         "reaches": {op: o["through"] for op, o in outcomes.items() if o["outcome"].endswith("_via_out")},
+        "recovered_as": {
+            op: entry["python_fallback_tracker_name"]
+            for op, entry in registry["native"].items()
+            if entry.get("python_fallback_tracker_name", op) != op
+        },
         "unimplemented": sorted(op for op, o in outcomes.items() if o["outcome"] == "fallback"),
         "view_whitelist": sorted(registry["view_whitelist"]),
         "decompositions": decompositions,

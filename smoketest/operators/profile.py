@@ -44,6 +44,7 @@ class OperatorProfile(BaseModel):
         registered_by: overloads with a kernel of their own, and how it is registered.
         reaches: functional and in-place overloads of structured ops, and the ``.out`` overload whose kernel runs when
             they are called. The tracker knows them by that name.
+        recovered_as: overloads with a kernel that are recorded under another name when that kernel fails.
         unimplemented: overloads without kernel and without a composite of PyTorch's: they run on the CPU.
         view_whitelist: names for which the boxed fallback records nothing.
         decompositions: overloads the backend takes apart before it lowers, and whose decomposition it is.
@@ -60,6 +61,7 @@ class OperatorProfile(BaseModel):
     torch_version: str
     registered_by: dict[str, str] = Field(alias="native")
     reaches: dict[str, str] = {}
+    recovered_as: dict[str, str] = {}
     unimplemented: frozenset[str] = frozenset()
     view_whitelist: frozenset[str] = frozenset()
     decompositions: dict[str, Literal["inherited", "custom", "custom_compile_only"]] = {}

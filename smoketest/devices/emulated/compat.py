@@ -43,6 +43,7 @@ DRIFT = (
     "torch._C._dynamo.eval_frame._FrameExecStrategy",
     "torch._C._dynamo.eval_frame._FrameAction",
     "torch._C.DispatchKey.AutocastPrivateUse1",
+    "torch._C._dispatch_keys",
     "torch._conj",
     "torch._neg_view",
     "torch.clear_autocast_cache",
@@ -70,6 +71,11 @@ def has_kernel(name: str, key: str) -> bool:
 def lets_through(name: str, key: str) -> bool:
     """Whether the overload's kernel for this key is a fallthrough: the key's boxed fallback does not see the op."""
     return has_kernel(name, key) and bool(torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough(name, key))
+
+
+def dispatch_keys(tensor: torch.Tensor) -> str:
+    """The tensor's dispatch keys, as PyTorch prints them."""
+    return str(torch._C._dispatch_keys(tensor))
 
 
 def aten_overloads() -> list[str]:

@@ -68,6 +68,29 @@ class EmulatedDevice:
         """Overloads the device would have raised on, computed another way; sorted, since the process began."""
         return sorted(self._tracker.continued_past)
 
+    def inject_failure(self, op: str | None) -> None:
+        """Make the kernel of one more op fail, as if it could not be compiled or run; None makes all work again.
+
+        It is then recorded and computed on the CPU, or raises where
+        ``TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS`` is 1 (see `smoketest.devices.emulated.recovery`).
+
+        Args:
+            op: full overload name; of a structured op any form, ``aten::ceil_`` for ``aten::ceil.out``.
+
+        Raises:
+            ValueError: the device has no kernel for it, or one in C++, which the backend's recovery does not cover.
+        """
+        if op is None:
+            self._tracker.failing = frozenset()
+            return
+        name = self.profile.reached(op)
+        how = self.profile.registered_by.get(name)
+        if how is None:
+            raise ValueError(f"{op} has no kernel on the device that could fail: it runs on the CPU anyway")
+        if how == "cpp":
+            raise ValueError(f"{op} has a kernel in C++: the backend recovers from failures of Python kernels only")
+        self._tracker.failing |= {name}
+
     def observe(self, callback: Callable[[str, bool], None] | None) -> None:
         """Have ``callback(overload name, fell_back)`` called before each kernel of the device runs; None ends it.
 

@@ -23,12 +23,14 @@ from smoketest.devices.emulated import (
     geometry,
     kernels,
     neuron_module,
+    recovery,
     substitutes,
 )
 from smoketest.devices.emulated import tracker as tracking
 from smoketest.devices.emulated.compat import NAME, Overload, has_kernel, on_cpu_key
 from smoketest.devices.emulated.crossing import to_cpu_with_bits
 from smoketest.devices.emulated.kernels import Kernel, is_view, kernel_for, view_kernel
+from smoketest.devices.emulated.recovery import Recovery
 from smoketest.devices.emulated.substitutes import SUBSTITUTES
 from smoketest.devices.emulated.tracker import Tracker
 from smoketest.operators.functional import overload
@@ -94,16 +96,17 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
 def kept_out() -> tuple[types.ModuleType, ...]:
     """The modules whose functions run while an op does, and that Dynamo must never trace."""
     here = sys.modules[__name__]
-    return autocast, compat, compiler, crossing, geometry, here, kernels, neuron_module, substitutes, tracking
+    return autocast, compat, compiler, crossing, geometry, here, kernels, neuron_module, recovery, substitutes, tracking
 
 
 def _register_kernels(library: torch.library.Library, profile: OperatorProfile, tracker: Tracker) -> None:
     registered: set[str] = set()
+    recover = Recovery(profile, tracker)
 
     def register(name: str, tracked_as: str, kernel: Kernel) -> None:
         if name not in registered:
             registered.add(name)
-            library.impl(name, _tracked(tracker, tracked_as, kernel), "PrivateUse1")
+            library.impl(name, _tracked(tracker, recover, tracked_as, kernel), "PrivateUse1")
 
     for name, (tracked_as, kernel) in _WRITTEN_HERE.items():
         register(name, tracked_as, kernel)
@@ -146,10 +149,12 @@ def _known(name: str) -> Overload:
     return op
 
 
-def _tracked(tracker: Tracker, name: str, kernel: Kernel) -> Kernel:
+def _tracked(tracker: Tracker, recover: Recovery, name: str, kernel: Kernel) -> Kernel:
     ran = tracker.ran
 
     def tracked(*args: Any, **kwargs: Any) -> Any:
+        if name in tracker.failing:
+            return recover.run(name, kernel, args, kwargs)
         ran(name)
         return kernel(*args, **kwargs)
 

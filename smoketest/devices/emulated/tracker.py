@@ -29,6 +29,7 @@ class Tracker:
     Attributes:
         warn: whether an op warns the first time it falls back; `clear` re-arms it.
         observer: called with the name of each op before its kernel runs, and whether it falls back.
+        failing: ops whose kernel is made to fail.
         continued_past: ops that would have raised on the device and were computed another way; `clear` keeps them.
     """
 
@@ -37,6 +38,7 @@ class Tracker:
         self.observer: Observer | None = None
         self.executed: set[str] = set()
         self.fallen_back: set[str] = set()
+        self.failing: frozenset[str] = frozenset()
         self.continued_past: set[str] = set()
         self._lock = threading.Lock()
 
@@ -46,8 +48,13 @@ class Tracker:
         if self.observer is not None:
             self.observer(name, False)
 
-    def fell_back(self, name: str) -> None:
-        """The boxed fallback is about to run this op on the CPU."""
+    def fell_back(self, name: str, text: str | None = None) -> None:
+        """An op is about to run on the CPU.
+
+        Args:
+            name: what it is recorded as.
+            text: of the warning; that of the boxed fallback when None.
+        """
         with self._lock:  # backward runs on a thread of its own
             first = name not in self.fallen_back
             self.fallen_back.add(name)
@@ -55,7 +62,7 @@ class Tracker:
             self.observer(name, True)
         if first and self.warn:
             # fell_back <- fallback kernel <- (C++) <- the line that called the op
-            warnings.warn(f"Operator ' {name} ' fell back to CPU", FallbackWarning, stacklevel=3)
+            warnings.warn(text or f"Operator ' {name} ' fell back to CPU", FallbackWarning, stacklevel=3)
 
     def clear(self) -> None:
         """Forget all names; the next fallback of each op warns again."""
