@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from smoketest.config import Check
     from smoketest.devices.emulated import EmulatedDevice
     from smoketest.findings import Report
+    from smoketest.watching import Watch
 
-__all__ = ["__version__", "emulate", "run"]
+__all__ = ["__version__", "emulate", "run", "watch"]
 __version__ = "0.1.0"
 
 
@@ -49,6 +50,23 @@ def run(check: Check | Path | str, *, output: Path | str | None = None, compile:
     from smoketest.supervise.api import run
 
     return run(check, output=output, compile=compile)
+
+
+def watch(model: Any = None, *, trace: bool = False) -> Watch:
+    """Watch code on the device: ``with smoketest.watch() as seen: ...``, then ``seen.fallbacks`` and ``seen.clean``.
+
+    Args:
+        model: the ``nn.Module`` whose qualified names findings are to give; modules are called by their class if None.
+        trace: also find line, module, phase and count of every fallback, and where the host waits for the device. It
+            costs something per op; without it only the names of ops are told, and nothing is done per op.
+
+    Raises:
+        DeviceUnavailable: on entering, if this process has no Neuron device; call `emulate` first where there is none.
+        RuntimeError: on entering, if another ``watch`` is active in this process.
+    """
+    from smoketest.watching import Watch
+
+    return Watch(model, trace=trace)
 
 
 def __getattr__(name: str) -> Any:

@@ -82,14 +82,16 @@ class ModuleStack:
     Global hooks do it, so it costs something per module call: it is entered for traced steps only.
 
     Args:
-        model: gives the qualified names. Its own name is its class; so is that of a module outside of it.
+        model: gives the qualified names. Its own name is its class; so is that of a module outside of it. None: every
+            module is called by its class.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+    def __init__(self, model: nn.Module | None = None) -> None:
+        named = model.named_modules() if model is not None else ()
+        self._names = {id(module): name or type(module).__name__ for name, module in named}
         self._stacks = threading.local()
         self._hooks = ExitStack()
-        self.parameters = _owners(model)
+        self.parameters = _owners(model) if model is not None else {}
 
     def __enter__(self) -> Self:
         for handle in (

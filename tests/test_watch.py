@@ -1,0 +1,173 @@
+"""`smoketest.watch()` in a process of its own with the emulated device, as in a notebook."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = """
+import json, sys, warnings
+import torch
+import smoketest
+
+told = {}
+try:
+    smoketest.watch().__enter__()
+except smoketest.errors.SmoketestError as error:
+    told["no device"] = str(error)
+
+device = smoketest.emulate(warn="loud" in sys.argv)
+if "strict" in sys.argv:
+    warnings.simplefilter("error")
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Layer(), Layer()])
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        y = self.out(x)
+        return torch.atan2(y, y.exp())
+
+model = Net().to("neuron")
+optimizer = torch.optim.AdamW(model.parameters())
+x = torch.randn(3, 4).to("neuron")
+
+def step():
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+def rows(found):
+    return found and [
+        [f.rule, f.op, f.phase, f.site and f.site.code, f.calls_per_step, f.exact,
+         [[m.pattern, m.calls] for m in f.modules], sorted(set(f.witnesses) - {"warnings"})]
+        for f in found
+    ]
+
+def all_of(seen):
+    return {"fallbacks": rows(seen.fallbacks), "host_syncs": rows(seen.host_syncs), "hidden": rows(seen.hidden),
+            "clean": seen.clean}
+
+with smoketest.watch() as seen:
+    step()
+    told["inside"] = all_of(seen)
+told["plain"] = all_of(seen)
+told["the device's own list"] = device.get_fallback_ops()
+with smoketest.watch(model, trace=True) as seen:
+    value = step().item()
+told["traced"] = all_of(seen)
+with smoketest.watch() as seen:
+    x + x
+told["clean"] = all_of(seen)
+filters = list(warnings.filters)
+try:
+    with smoketest.watch(model, trace=True) as seen:
+        torch.atan2(x, x)
+        raise KeyError("mine")
+except KeyError as error:
+    told["raised"] = str(error)
+told["until it raised"] = all_of(seen)
+told["restored"] = [warnings.filters == filters, device.observe.__self__._tracker.observer is None,
+                    len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()),
+                    len(torch.nn.modules.module._global_forward_hooks)]
+outer = smoketest.watch()
+with outer:
+    try:
+        with smoketest.watch():
+            pass
+    except RuntimeError as error:
+        told["nested"] = str(error)
+    torch.atan2(x, x)
+told["outer"] = [f.op for f in outer.fallbacks]
+try:
+    smoketest.watch().clean
+except RuntimeError as error:
+    told["unused"] = str(error)
+with outer:
+    pass
+told["again"] = all_of(outer)["fallbacks"]
+print(json.dumps(told))
+"""
+
+
+def run(folder: Path, *options: str) -> dict[str, Any]:
+    file = folder / "script.py"
+    file.write_text("import smoketest.errors\n" + SCRIPT)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    done = subprocess.run(
+        [sys.executable, str(file), *options], capture_output=True, text=True, check=False, env=environment, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run(tmp_path_factory.mktemp("watch"))
+
+
+def test_without_trace_it_tells_the_names_of_what_ran_on_the_cpu(told: dict[str, Any]) -> None:
+    row = ["NST101", "aten::atan2.out", None, None, None, False, [], ["tracker"]]
+    assert told["plain"] == {"fallbacks": [row], "host_syncs": None, "hidden": None, "clean": False}
+    assert told["inside"] == told["plain"]
+
+
+def test_with_trace_it_tells_line_module_phase_and_count(told: dict[str, Any]) -> None:
+    line = "return torch.atan2(y, y.exp())"
+    modules = [["layers.*", 2]]
+    witnesses = ["dispatch", "kernels"]
+    row = ["NST101", "aten::atan2.out", "forward", line, 2, True, modules, witnesses]
+    assert told["traced"]["fallbacks"] == [row]
+    (wait,) = told["traced"]["host_syncs"]
+    assert wait[:5] == ["NST103", "aten::_local_scalar_dense", "forward", "value = step().item()", 1]
+    assert told["traced"]["clean"] is False
+
+
+def test_clean_is_said_of_code_without_a_fallback(told: dict[str, Any]) -> None:
+    assert told["clean"] == {"fallbacks": [], "host_syncs": None, "hidden": None, "clean": True}
+
+
+def test_an_exception_passes_and_all_is_restored(told: dict[str, Any]) -> None:
+    assert told["raised"] == "'mine'"
+    assert [row[1:4] for row in told["until it raised"]["fallbacks"]] == [
+        ["aten::atan2.out", "forward", "torch.atan2(x, x)"]
+    ]
+    assert told["restored"] == [True, True, 0, 0]
+
+
+def test_a_second_watch_is_refused_and_the_first_goes_on(told: dict[str, Any]) -> None:
+    assert told["nested"] == "smoketest.watch() is active in this process already: leave that block first"
+    assert told["outer"] == ["aten::atan2.out"]
+    assert told["again"] == []
+
+
+def test_misuse_is_answered_with_what_to_do(told: dict[str, Any]) -> None:
+    assert told["no device"].endswith("hint: call smoketest.emulate() first")
+    assert told["unused"] == "nothing was watched yet: use `with smoketest.watch() as seen:`"
+
+
+def test_the_devices_own_list_is_left_to_others(told: dict[str, Any]) -> None:
+    assert told["the device's own list"] == ["aten::atan2.out"]
+
+
+def test_a_device_that_warns_and_filters_that_raise_change_nothing(told: dict[str, Any], tmp_path: Path) -> None:
+    loud = run(tmp_path, "loud", "strict")
+    assert loud == told
