@@ -77,7 +77,8 @@ def run(
 ) -> None:
     """Run checks: a few training steps on a device, and the compile probe.
 
-    A report on what ran on the CPU instead, and on what fails lowering, goes to DIR/NAME for each check.
+    A report on what ran on the CPU instead, and on what fails lowering, goes to DIR/NAME for each check; a summary of
+    several checks to DIR.
     """
     from smoketest.cli.output import say
     from smoketest.config.load import find_checks
@@ -109,10 +110,12 @@ def run(
     except KeyboardInterrupt:  # the second one
         say("interrupted: stopped at once, without a report")
         raise typer.Exit(INTERRUPTED) from None
+    code = INTERRUPTED if interrupts.name is not None else worst(row.exit_code for row in rows)
     if len(paths) > 1:
         say(_table(rows))
-    code = worst(row.exit_code for row in rows)
-    raise typer.Exit(INTERRUPTED if interrupts.name is not None else code)
+        if settings.output is not None:
+            code = worst([code, _write_summary(rows, code, settings.output)])
+    raise typer.Exit(code)
 
 
 def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts) -> Iterator[Row]:
@@ -216,6 +219,33 @@ def _progress(settings: _Settings) -> Progress:
     from smoketest.supervise.live import LiveProgress
 
     return LiveProgress(Console(stderr=True, no_color=not use_color(sys.stderr)))
+
+
+def _write_summary(rows: Sequence[Row], code: int, folder: Path) -> int:
+    """Write summary.json, .md and .html; 0, or the exit code where they cannot be written."""
+    import datetime as dt
+    from dataclasses import replace
+
+    from smoketest.cli.output import say
+    from smoketest.render.scrub import scrub
+    from smoketest.render.summary import Summary, render
+    from smoketest.supervise.files import write_atomically
+    from smoketest.supervise.names import names_here
+
+    names = names_here()
+    clean = [replace(row, name=scrub(row.name, **names), headline=scrub(row.headline, **names)) for row in rows]
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    summary = Summary(created=now, exit_code=code, rows=tuple(clean))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "summary.json", render(summary, "json"))
+        write_atomically(folder / "summary.md", render(summary, "markdown"))
+        write_atomically(folder / "summary.html", render(summary, "html"))
+    except OSError as error:
+        say(f"error: the summary cannot be written to {folder}: {error.strerror}")
+        return 2
+    say(f"summary: {folder / 'summary.md'}")
+    return 0
 
 
 def _table(rows: Sequence[Row]) -> str:

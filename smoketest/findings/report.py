@@ -203,8 +203,8 @@ class ParityPart(Model):
 class OperatorRow(Model):
     """One functional overload: what eager does with it and what the compiler does.
 
-    Eager ``cpu`` is an op of the device that ran on the CPU; ``host`` is a call that took CPU tensors only, or none, such
-    as those of an optimizer that keeps its step counters on the CPU.
+    Eager ``cpu`` is an op of the device that ran on the CPU; ``host`` is a call that took CPU tensors only, or none,
+    such as those of an optimizer that keeps its step counters on the CPU.
     """
 
     op: Text

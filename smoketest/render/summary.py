@@ -1,10 +1,15 @@
-"""One table over several checks."""
+"""One table over several checks: on the terminal, and as summary.md, summary.html and summary.json."""
 
 from __future__ import annotations
 
 import io
+import json
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import quote
 
 from rich import box
 from rich.table import Table
@@ -15,8 +20,15 @@ from smoketest.render import words
 from smoketest.render.escape import code, prose
 from smoketest.render.terminal import console
 
-__all__ = ["Row", "markdown", "row", "terminal"]
+__all__ = ["SCHEMA_VERSION", "Row", "Summary", "render", "row", "terminal"]
 
+SCHEMA_VERSION = "1.0"
+"""Of summary.json."""
+
+LIMIT = 60_000
+"""Characters of summary.md; GitHub takes 65,536 in one comment."""
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _STYLES = {"PASS": "green", "FAIL": "red", "ERROR": "magenta"}
 
 
@@ -32,6 +44,7 @@ class Row:
         warnings: number of warnings; None where there is no report.
         device: kind of the device; None where there is no report.
         headline: one sentence.
+        folder: name of the folder that holds its report, beside the summary; None where there is no report.
     """
 
     name: str
@@ -41,6 +54,7 @@ class Row:
     warnings: int | None
     device: str | None
     headline: str
+    folder: str | None = None
 
     @classmethod
     def without_report(cls, name: str, exit_code: int, message: str) -> Row:
@@ -59,7 +73,55 @@ def row(report: Report) -> Row:
         warnings=len(groups["warn"]),
         device=report.device.kind,
         headline=report.headline,
+        # Scrubbing may have changed the name, and then there is no such folder.
+        folder=report.name if _FOLDER.fullmatch(report.name) else None,
     )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The end of a run over several checks.
+
+    Attributes:
+        created: time of the summary, as in reports.
+        exit_code: of the whole run.
+        rows: the checks in the order in which they were run.
+    """
+
+    created: str
+    exit_code: int
+    rows: tuple[Row, ...]
+
+    @property
+    def status(self) -> str:
+        """pass, fail or error, as of a report."""
+        return {0: "pass", 1: "fail"}.get(self.exit_code, "error")
+
+    @property
+    def headline(self) -> str:
+        """How many checks ended how."""
+        counts = Counter(row.verdict for row in self.rows)
+        parts = [
+            f"{counts[verdict]:,} {one if counts[verdict] == 1 else many}"
+            for verdict, one, many in (
+                ("PASS", "passes", "pass"),
+                ("FAIL", "fails", "fail"),
+                ("ERROR", "ends in an error", "end in an error"),
+            )
+            if counts[verdict]
+        ]
+        return f"{words.counted(len(self.rows), 'check')}: {', '.join(parts) or 'none was run'}"
+
+
+def render(summary: Summary, form: Literal["json", "markdown", "html"]) -> str:
+    """The summary in one of the forms that are written to files, ending in a newline."""
+    if form == "json":
+        return _json(summary)
+    if form == "markdown":
+        return _markdown(summary)
+    from smoketest.render.html import page
+
+    return page("summary.html.j2", summary=summary, quote=lambda name: quote(name, safe=""))
 
 
 def terminal(rows: Sequence[Row], *, width: int = 80, color: bool = False) -> str:
@@ -88,19 +150,58 @@ def terminal(rows: Sequence[Row], *, width: int = 80, color: bool = False) -> st
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n") + "\n"
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The table as Markdown, ending in a newline."""
-    lines = [
+def _json(summary: Summary) -> str:
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "created": summary.created,
+        "status": summary.status,
+        "exit_code": summary.exit_code,
+        "headline": summary.headline,
+        "checks": [_check(entry) for entry in summary.rows],
+    }
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode() + "\n"
+
+
+def _check(entry: Row) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "status": entry.verdict.lower(),
+        "exit_code": entry.exit_code,
+        "denied": entry.denied,
+        "warnings": entry.warnings,
+        "device": entry.device,
+        "headline": entry.headline,
+        "report": f"{entry.folder}/report.json" if entry.folder else None,
+    }
+
+
+def _markdown(summary: Summary) -> str:
+    """The table as Markdown of at most `LIMIT` characters; what does not fit is left out by whole rows, and counted."""
+    head = [
+        f"# {summary.status.upper()}: {summary.headline}",
+        "",
+        f"Exit code {summary.exit_code}, {prose(summary.created, 40)}.",
+        "",
         "| check | verdict | exit | denied | warnings | device | what |",
         "| --- | --- | ---: | ---: | ---: | --- | --- |",
     ]
-    for entry in rows:
-        numbers = f"{entry.exit_code} | {_number(entry.denied)} | {_number(entry.warnings)}"
-        lines.append(
-            f"| {code(entry.name, 80)} | {entry.verdict} | {numbers} | {entry.device or '-'} |"
-            f" {prose(entry.headline, 240)} |"
-        )
-    return "\n".join(lines) + "\n"
+    room = LIMIT - sum(len(line) + 1 for line in head) - 100
+    rows: list[str] = []
+    for entry in summary.rows:
+        line = _markdown_row(entry)
+        room -= len(line) + 1
+        if room < 0:
+            break
+        rows.append(line)
+    left = len(summary.rows) - len(rows)
+    return "\n".join([*head, *rows, *(["", f"{left:,} more are left out for their length."] if left else [])]) + "\n"
+
+
+def _markdown_row(entry: Row) -> str:
+    numbers = f"{entry.exit_code} | {_number(entry.denied)} | {_number(entry.warnings)}"
+    cells = f"| {code(entry.name, 80)} | {entry.verdict} | {numbers} | {entry.device or '-'} |"
+    return f"{cells} {prose(entry.headline, 240)} |"
 
 
 def _number(value: int | None) -> str:

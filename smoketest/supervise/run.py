@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import getpass
 import importlib.metadata
 import json
-import os
 import platform
 import selectors
-import socket
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -26,6 +23,7 @@ from smoketest.findings.sites import project_root
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
 from smoketest.supervise.files import CappedLog, Journal, prepare_folder, write_atomically
+from smoketest.supervise.names import names_here
 from smoketest.supervise.outcome import (
     Crashed,
     Failed,
@@ -385,12 +383,7 @@ def _version(distribution: str) -> str | None:
 def _scrubbed(report: Report) -> Report:
     from smoketest.render.scrub import scrub_report
 
-    home = os.path.expanduser("~")  # noqa: PTH111  (Path.home raises where there is none)
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        user = ""
-    return scrub_report(report, home=home if home not in ("~", "/") else "", user=user, host=socket.gethostname())
+    return scrub_report(report, **names_here())
 
 
 def _write(report: Report, folder: Path) -> None:

@@ -157,6 +157,48 @@ def test_a_broken_check_among_others_gives_its_message_and_the_others_run(tmp_pa
     ]  # fmt: skip
 
 
+def summaries(folder: Path) -> dict[str, Any]:
+    """summary.json, once the other forms were seen to be there too."""
+    assert (folder / "summary.md").read_text().startswith("# ")
+    assert (folder / "summary.html").read_text().startswith("<!DOCTYPE html>")
+    return dict(json.loads((folder / "summary.json").read_text()))
+
+
+def test_several_checks_end_in_one_summary_in_each_form(tmp_path: Path) -> None:
+    write(tmp_path, "good")
+    write(tmp_path, "raises", "raise")
+    (tmp_path / "broken.yaml").write_text("nmae: x\n")
+    code, _, err = smoketest(tmp_path, ".", "--no-compile", "--output", "out")
+    assert "summary: out/summary.md" in err
+    data = summaries(tmp_path / "out")
+    assert (data["exit_code"], data["status"]) == (code, "error")
+    assert data["headline"] == "3 checks: 1 passes, 2 end in an error"
+    assert [(c["name"], c["status"], c["exit_code"], c["report"]) for c in data["checks"]] == [
+        ("broken.yaml", "error", 2, None),
+        ("good", "pass", 0, "good/report.json"),
+        ("raises", "error", 4, "raises/report.json"),
+    ]
+    assert str(Path.home()) not in (tmp_path / "out/summary.md").read_text()
+    assert 'href="good/report.html"' in (tmp_path / "out/summary.html").read_text()
+
+
+def test_one_check_and_output_to_stdout_make_no_summary(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("nmae: x\n")
+    (tmp_path / "other.yaml").write_text("nmae: x\n")
+    assert smoketest(tmp_path, "broken.yaml", "--output", "out")[0] == 2
+    assert smoketest(tmp_path, ".", "--output", "-")[0] == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.yaml", "net.py", "other.yaml"]
+
+
+def test_a_summary_that_cannot_be_written_is_said_and_the_run_ends_in_2(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("nmae: x\n")
+    (tmp_path / "other.yaml").write_text("nmae: x\n")
+    (tmp_path / "out").write_text("a file")
+    code, _, err = smoketest(tmp_path, ".", "--output", "out")
+    assert code == 2
+    assert "error: the summary cannot be written to out: " in err
+
+
 @pytest.mark.parametrize(("act", "words"), [
     ("kill9", "the eager worker crashed with SIGKILL in step"),
     ("exit3", "the eager worker exited with code 3 in step"),
@@ -195,6 +237,7 @@ def test_ctrl_c_leaves_reports_of_what_was_seen_and_starts_no_other_check(tmp_pa
     assert len(seen["eager"]["steps"]) == 2
     assert "interrupted by SIGINT in step" in seen["headline"]
     assert not (tmp_path / "reports/b").exists()
+    assert [c["exit_code"] for c in summaries(tmp_path / "reports")["checks"]] == [130, 130]
     assert "not run: interrupted" in re.sub(r"\s+", " ", err)
     assert gone(worker_pids(tmp_path, "a")[0])
 

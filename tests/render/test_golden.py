@@ -13,7 +13,8 @@ import pytest
 from sample_reports import SAMPLES
 
 from smoketest.render import render
-from smoketest.render.summary import Row, markdown, row, terminal
+from smoketest.render.summary import Row, Summary, row, terminal
+from smoketest.render.summary import render as render_summary
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -50,4 +51,7 @@ def test_summary_reads_as_it_should() -> None:
     rows = [row(make()) for name, make in SAMPLES.items() if name != "hostile"]
     rows.append(Row.without_report("configs/broken.yaml", 2, "configs/broken.yaml:3:1: unknown key 'modle'"))
     check("summary.txt", terminal(rows))
-    check("summary.md", markdown(rows))
+    summary = Summary(created="2026-12-01T00:00:00Z", exit_code=130, rows=tuple(rows))
+    check("summary.md", render_summary(summary, "markdown"))
+    check("summary.json", render_summary(summary, "json"))
+    check("summary.html", body(render_summary(summary, "html")))

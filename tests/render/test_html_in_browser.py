@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 from browser import Browser, chromium
 from sample_reports import SAMPLES, large
+from test_render_summary import summary
 
 from smoketest.render import render
+from smoketest.render.summary import render as render_summary
 
 FOUND = chromium()
 pytestmark = [
     pytest.mark.skipif(FOUND is None, reason="no Chromium here (chromium, chromium-browser or google-chrome)"),
     pytest.mark.timeout(300),
 ]
-NAMES = [*SAMPLES, "large"]
+NAMES = [*SAMPLES, "large", "summary"]
 CUT = """
 [...document.querySelectorAll("td, th, dd, dt, p, h1, h2, li, figcaption, pre, label, summary, caption")]
 .filter((e) => e.checkVisibility() && (e.scrollWidth > e.clientWidth + 1) && getComputedStyle(e).display != "inline")
@@ -38,9 +40,11 @@ def browser() -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     files = {}
-    for name in NAMES:
+    texts = {name: render(make(), "html") for name, make in (SAMPLES | {"large": large}).items()}
+    texts["summary"] = render_summary(summary(20), "html")
+    for name, text in texts.items():
         files[name] = folder / f"{name}.html"
-        files[name].write_text(render(large() if name == "large" else SAMPLES[name](), "html"), encoding="utf-8")
+        files[name].write_text(text, encoding="utf-8")
     return files
 
 
