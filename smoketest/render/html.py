@@ -28,7 +28,8 @@ _OPEN = 10
 
 _MODULES = 50
 _SHAPES = 20
-_EAGER = ("NST101", "NST102", "NST103", "NST104")
+_ON_THE_HOST = ("NST101", "NST102")
+_FAILED = "NST104"
 _EAGER_TROUBLE = ("failed", "cpu", "mixed")
 _COMPILE_TROUBLE = ("fails", "unknown")
 
@@ -168,8 +169,8 @@ class _PhaseRow:
     Attributes:
         name: setup, forward, backward, optimizer, or ``not known``.
         time: median of the timed steps, as text; a dash where it is not known.
-        entries: its fallbacks, most calls first.
-        calls: how many calls ran on the CPU, as text.
+        entries: what ran on the host or failed in it, most calls first.
+        calls: how many calls ran on the host, as text.
         bytes: what crossed between device and host, as text.
     """
 
@@ -184,14 +185,15 @@ def _phases(report: Report, entries: Sequence[_Entry]) -> list[_PhaseRow]:
     """The step by phase; setup and unknown only where something is said of them."""
     rows = []
     for name in ("setup", "forward", "backward", "optimizer", "not known"):
-        own = _fallbacks(entries, name)
-        if own or name in ("forward", "backward", "optimizer"):
+        own = _on_the_host(entries, name)
+        failed = [entry for entry in entries if entry.phase == name and entry.finding.rule == _FAILED]
+        if own or failed or name in ("forward", "backward", "optimizer"):
             time = _median(report, name)
             rows.append(
                 _PhaseRow(
                     name=name,
                     time="-" if time is None else f"{time:,.1f} ms",
-                    entries=own,
+                    entries=own + failed,
                     calls=_total([(entry.finding.calls_per_step, entry.finding.exact) for entry in own], "{:,}".format),
                     bytes=_total([(entry.finding.bytes_per_step, entry.finding.exact) for entry in own], words.size),
                 )
@@ -199,8 +201,8 @@ def _phases(report: Report, entries: Sequence[_Entry]) -> list[_PhaseRow]:
     return rows
 
 
-def _fallbacks(entries: Sequence[_Entry], phase: str) -> list[_Entry]:
-    own = [entry for entry in entries if entry.phase == phase and entry.finding.rule in _EAGER]
+def _on_the_host(entries: Sequence[_Entry], phase: str) -> list[_Entry]:
+    own = [entry for entry in entries if entry.phase == phase and entry.finding.rule in _ON_THE_HOST]
     return sorted(own, key=lambda entry: -(entry.finding.calls_per_step or 0))
 
 
@@ -239,8 +241,8 @@ def _bars(report: Report, entries: Sequence[_Entry]) -> list[_Bar]:
     """Time, calls on the CPU and bytes crossing, each by phase of the step; only those of which anything is known."""
     where = "" if report.device.kind == "neuron" else ", on this machine's CPU"
     times = {phase: _median(report, phase) or 0 for phase in _in_step()}
-    calls = {phase: sum(e.finding.calls_per_step or 0 for e in _fallbacks(entries, phase)) for phase in _in_step()}
-    size = {phase: sum(e.finding.bytes_per_step or 0 for e in _fallbacks(entries, phase)) for phase in _in_step()}
+    calls = {phase: sum(e.finding.calls_per_step or 0 for e in _on_the_host(entries, phase)) for phase in _in_step()}
+    size = {phase: sum(e.finding.bytes_per_step or 0 for e in _on_the_host(entries, phase)) for phase in _in_step()}
     return [
         bar
         for bar in (

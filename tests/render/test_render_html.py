@@ -132,7 +132,7 @@ def test_no_finding_is_said_of_what_was_checked_only() -> None:
 
 def test_the_step_gives_each_phase_its_time_its_fallbacks_and_what_they_cost() -> None:
     text = words_of(SAMPLES["equivariant"]())
-    assert "Fallbacks and failed ops of one step (predicted)" in text
+    assert "Fallbacks, host work and failed ops of one step (predicted)" in text
     assert (
         "forward 12.2 ms at least 16 at least 18.6 MiB"
         " aten::native_batch_norm at least 6 calls per step aten::atan2.out 4 calls per step"
@@ -140,6 +140,19 @@ def test_the_step_gives_each_phase_its_time_its_fallbacks_and_what_they_cost() -
     assert "backward 22.5 ms - - none" in text
     assert "not known - not known not known aten::roll count not known" in text
     assert "Times are those of this machine's CPU: not what Trainium takes." in text
+
+
+def test_a_failed_op_is_told_in_its_phase_and_not_counted_as_run_on_the_host() -> None:
+    findings = merge(
+        [
+            *seen("aten::acos.out", 1, "a", "reported", 2, 1024),
+            *seen("aten::_sparse_mm", 2, "b", "reported", 5, None, rule="NST104"),
+        ]
+    )
+    text = words_of(judged(base("x", findings=findings)))
+    assert (
+        "forward 12.2 ms 6 3.0 KiB aten::acos.out 6 calls per step aten::_sparse_mm 15 calls per step, failed backward"
+    ) in text
 
 
 def test_the_cross_table_counts_ops_by_what_eager_and_the_compiler_do_with_them() -> None:
