@@ -34,7 +34,7 @@ from smoketest.workload import Workload, build
 from smoketest.workload.usercode import blame_user, summary_of, users_line
 from smoketest.workload.workload import StepPhase, loss_value
 
-__all__ = ["run"]
+__all__ = ["EagerRun", "run"]
 
 Role = Literal["warmup", "timed", "traced"]
 
@@ -47,10 +47,18 @@ def run(job: Job) -> None:
     """
     context = Context()
     with FallbackWarnings(context) as warned:
-        _EagerRun(job, context, warned).run()
+        EagerRun(job, context, warned).run()
 
 
-class _EagerRun:
+class EagerRun:
+    """The steps of one check, and what the witnesses say of them.
+
+    Args:
+        job: what to run.
+        context: told the phase.
+        warned: entered, with the same context.
+    """
+
     def __init__(self, job: Job, context: Context, warned: FallbackWarnings) -> None:
         self.job = job
         self.context = context
@@ -246,7 +254,7 @@ class _EagerRun:
 class _Tracing:
     """The traced step: module names, the dispatch mode and the device's kernels, and afterwards what they saw."""
 
-    def __init__(self, run: _EagerRun, modules: ModuleStack, witness: DispatchWitness, kernels: Kernels | None) -> None:
+    def __init__(self, run: EagerRun, modules: ModuleStack, witness: DispatchWitness, kernels: Kernels | None) -> None:
         self.run, self.modules, self.witness, self.kernels = run, modules, witness, kernels
 
     def __enter__(self) -> None:

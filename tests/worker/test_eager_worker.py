@@ -206,7 +206,7 @@ def test_a_fallback_has_its_line_phase_modules_and_count(
         assert finding.exact
         assert finding.grounds == "reported"
         assert finding.bytes_per_step > 0
-        assert finding.witnesses == ("dispatch", "tracker", "warnings")
+        assert finding.witnesses == ("dispatch", "kernels", "tracker", "warnings")
 
 
 def test_rows_show_what_each_op_did(trouble: Any) -> None:
@@ -252,7 +252,7 @@ def test_a_silent_device_gives_the_findings_of_a_loud_one(trouble: Any, tmp_path
     command = [sys.executable, "-c", SILENT, check["workload"]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     silent: Any = parse_event(done.stdout)
-    assert {finding.witnesses for finding in silent.findings} == {("dispatch", "tracker")}
+    assert {finding.witnesses for finding in silent.findings} == {("dispatch", "kernels", "tracker")}
     assert [finding.model_copy(update={"witnesses": ()}) for finding in silent.findings] == [
         finding.model_copy(update={"witnesses": ()}) for finding in trouble.findings
     ]
@@ -282,7 +282,7 @@ def test_a_filter_of_error_changes_nothing_for_the_devices_warnings(run_worker: 
     )
     worker = run_worker(workload(tmp_path, text))
     assert worker.eager.status == "ran"
-    assert worker.findings[0].witnesses == ("dispatch", "tracker", "warnings")
+    assert worker.findings[0].witnesses == ("dispatch", "kernels", "tracker", "warnings")
     started_so = run_worker(
         workload(tmp_path, WARNING.replace("    warnings.warn", "    # warnings.warn"), "other.py"),
         python=("-W", "error::UserWarning"),
