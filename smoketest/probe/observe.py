@@ -10,6 +10,7 @@ from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin
 from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Ref, Symbolic, TensorSpec, inputs_of, one_op
 from smoketest.probe.lowering_worker import Answer
+from smoketest.probe.reported import reported_lowering
 from smoketest.probe.verdict import Verdict
 
 __all__ = ["WITNESS", "around_the_graphs", "dynamic", "graph_refused", "not_importable", "op_refused"]
@@ -18,20 +19,23 @@ WITNESS = frozenset({"compile_probe"})
 
 
 def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, policy: SitePolicy) -> Observation:
-    """NST201 for one node: denied where the op fails, else possible."""
-    if verdict.outcome == "fails":
+    """NST201 for one node: denied where it fails on firm grounds, else possible."""
+    if verdict.denied:
         message = f"{node.target} does not lower ({verdict.why}). torch-mlir: {verdict.sentence}"
-    else:
+    elif verdict.refused:
+        link = ": " if verdict.outcome == "fails" else ", but "
         message = (
-            f"{node.target} possibly does not lower: public torch-mlir refuses it, but {verdict.why}. "
+            f"{node.target} possibly does not lower: public torch-mlir refuses it{link}{verdict.why}. "
             f"torch-mlir: {verdict.sentence}"
         )
+    else:
+        message = f"whether {node.target} lowers is not known: {verdict.sentence}; {verdict.why}"
     origin = graph.origins.get(node.name, Origin())
     return Observation(
         rule="NST201",
         op=str(node.target),
         called_as=origin.called_as,
-        grounds="cannot_lower" if verdict.outcome == "fails" else None,
+        grounds=verdict.grounds,
         phase=graph.direction,
         site=policy.choose(origin.frames),
         module=origin.module,
@@ -45,15 +49,27 @@ def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, policy: S
 
 
 def graph_refused(graph: CapturedGraph, answer: Answer, policy: SitePolicy) -> Observation:
-    """NST201 for a graph whose ops all lower alone: possible, since only the public compiler says so."""
+    """NST201 for a graph whose ops all lower alone: possible, since only the public compiler says so.
+
+    Denied where users saw the device's compiler say the same.
+    """
     origin = _nearest(graph, answer.node)
-    message = (
-        f"the {graph.direction} graph {graph.id} possibly does not lower as a whole: public torch-mlir refuses it, "
-        f"although each of its ops lowers alone. torch-mlir: {answer.sentence}"
-    )
+    known = reported_lowering(_op_at(graph, answer.node), answer.sentence)
+    whole = f"the {graph.direction} graph {graph.id}"
+    if known is None:
+        message = (
+            f"{whole} possibly does not lower as a whole: public torch-mlir refuses it, although each of its ops "
+            f"lowers alone. torch-mlir: {answer.sentence}"
+        )
+    else:
+        message = (
+            f"{whole} does not lower as a whole, although each of its ops lowers alone (reported by {known.source} for "
+            f"torch-neuronx {known.release}: {known.said}). torch-mlir: {answer.sentence}"
+        )
     return Observation(
         rule="NST201",
         op="graph",
+        grounds=None if known is None else "reported",
         phase=graph.direction,
         site=policy.choose(origin.frames),
         module=origin.module,
@@ -63,6 +79,11 @@ def graph_refused(graph: CapturedGraph, answer: Answer, policy: SitePolicy) -> O
         stage=answer.stage,
         message=message,
     )
+
+
+def _op_at(graph: CapturedGraph, node: str | None) -> str | None:
+    found = graph.spec.by_name.get(node or "")
+    return str(found.target) if found is not None and found.is_op else None
 
 
 def _nearest(graph: CapturedGraph, node: str | None) -> Origin:

@@ -207,9 +207,9 @@ class _Sweep:
             self.observations.append(observe.not_importable(graph, node, self.policy))
         else:
             verdict = self._of_node[graph.id, node.name] = self._op(str(node.target), one_op(spec, node), judge)
-            if verdict.refused:
+            if verdict.outcome in ("fails", "unknown"):
                 self.observations.append(observe.op_refused(graph, node, verdict, self.policy))
-            elif verdict.outcome == "unknown":
+            if verdict.outcome == "unknown" and not verdict.refused:
                 self.upstream[str(node.target)] = verdict.sentence
 
     def _begins_dynamism(self, graph: CapturedGraph, node: NodeSpec) -> bool:

@@ -99,7 +99,7 @@ def table(judge: Judge) -> dict[str, dict[str, str]]:
                 continue
             seen.add(op)
             verdict = judge.op(op, one_op(spec, node))
-            if verdict.outcome == "fails" and verdict.unknown:
+            if verdict.grounds == "cannot_lower":
                 found[base_name(op)] = {"seen_as": verdict.unknown[0]}
     kernels = {base_name(name) for name in load_profile(None).native}
     return {op: how for op, how in sorted(found.items()) if op not in kernels}

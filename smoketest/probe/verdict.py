@@ -1,8 +1,12 @@
 """What is to be said of an op: three witnesses are asked, because the public compiler alone cries wolf.
 
 torch-mlir as published refuses ops that the device runs, so its word alone proves nothing. An op *fails* only if
-torch-mlir refuses it, the operator profile has no kernel for it, and no decomposition avoids it. A crash or a
-time-out of torch-mlir is its own fault: it says nothing of the op, unless the torch dialect does not know it either.
+torch-mlir refuses it, the operator profile has no kernel for it, and no decomposition avoids it; or if it refuses what
+users saw the device's own compiler refuse. A crash or a time-out of torch-mlir is its own fault: it says nothing of the
+op, unless the torch dialect does not know it either.
+
+What fails is denied on firm grounds only: users reported it, or the torch dialect does not even know the op. That
+torch-mlir knows an op and has no lowering for it is a gap of the published compiler.
 """
 
 from __future__ import annotations
@@ -15,13 +19,14 @@ from typing import Literal
 import torch
 
 from smoketest.operators.decompositions import decomposition_table, lowering_equivalents
-from smoketest.operators.evidence import base_name
+from smoketest.operators.evidence import Grounds, base_name, grounds_for, reports
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.probe.graphs import GraphSpec, name_of
 from smoketest.probe.lower import Crashed, Lowered, LoweringProcess, TimedOut
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.prepare import Table, expanded, tensor_outputs
+from smoketest.probe.reported import reported_lowering
 
 __all__ = ["Judge", "Outcome", "Verdict", "what_happened", "worst"]
 
@@ -46,6 +51,7 @@ class Verdict:
         refused: whether the compiler *said* no. An op that is unknown and refused is shown as possible.
         unknown: ops of it that the torch dialect does not know (``torch.aten.lgamma``).
         body: the graph that lowers in its place, where it is decomposed.
+        grounds: what a failure stands on: ``reported`` and ``cannot_lower`` are firm, ``no_kernel_known`` is not.
     """
 
     outcome: Outcome
@@ -55,6 +61,12 @@ class Verdict:
     refused: bool = False
     unknown: tuple[str, ...] = ()
     body: GraphSpec | None = None
+    grounds: Grounds | None = None
+
+    @property
+    def denied(self) -> bool:
+        """Whether it fails on firm grounds."""
+        return self.grounds in ("reported", "cannot_lower")
 
 
 class Judge:
@@ -85,18 +97,43 @@ class Judge:
             return Verdict("lowers", seen.stage)
         stage, sentence = what_happened(seen)
         if not isinstance(seen, Answer) and not seen.unknown:
-            return Verdict("unknown", stage, sentence, "that is torch-mlir's own fault and says nothing of the op")
+            return Verdict("unknown", stage, sentence, "that is its own fault and says nothing of the op")
+        known = reported_lowering(op, sentence)
+        if known is not None:
+            said = f"reported by {known.source} for torch-neuronx {known.release}: {known.said}"
+            return Verdict("fails", stage, sentence, said, refused=True, unknown=seen.unknown, grounds="reported")
+        way_out = self._way_out(op, graph, seen)
+        if way_out is not None:
+            return Verdict("unknown", stage, sentence, way_out, refused=True)
+        grounds, why = self._failure(op, graph, seen)
+        return Verdict("fails", stage, sentence, why, refused=True, unknown=seen.unknown, grounds=grounds)
+
+    def _way_out(self, op: str, graph: GraphSpec, seen: Lowered) -> str | None:
+        """Why an op that torch-mlir refuses may lower all the same, one clause; None where nothing speaks for it."""
         if self.has_kernel(op):
-            why = f"{self._profile.name} lists a kernel of the backend's own, so a release may lower it"
-            return Verdict("unknown", stage, sentence, why, refused=True)
+            return f"{self._profile.name} lists a kernel of the backend's own, so a release may lower it"
         if self._body(graph, self._core) is not None:
-            why = "PyTorch has a decomposition that lowers, which the backend is not known to use"
-            return Verdict("unknown", stage, sentence, why, refused=True)
+            return "PyTorch has a decomposition that lowers, which the backend is not known to use"
         if not seen.unknown and not self.falls_back(op):
-            why = f"{self._profile.name} cannot tell, since PyTorch makes it of other ops in eager mode"
-            return Verdict("unknown", stage, sentence, why, refused=True)
-        why = f"{self._profile.name} has no kernel for it, and no decomposition avoids it"
-        return Verdict("fails", stage, sentence, why, refused=True, unknown=seen.unknown)
+            return f"{self._profile.name} cannot tell, since PyTorch makes it of other ops in eager mode"
+        return None
+
+    def _failure(self, op: str, graph: GraphSpec, seen: Lowered) -> tuple[Grounds, str]:
+        """What the failure of an op without kernel and decomposition stands on, and in words."""
+        nothing = f"{self._profile.name} has no kernel for it, and no decomposition avoids it"
+        if seen.unknown and self._unknown_when_expanded(graph):
+            return "cannot_lower", nothing
+        if grounds_for(op, self._profile) == "reported":
+            source = reports()[base_name(op)].source
+            return "reported", f"{nothing}; on a device it was seen to run on the CPU ({source})"
+        it = "it knows what the op decomposes to" if seen.unknown else "it knows the op"
+        upstream = f"{it} and has no lowering for it, an upstream gap that proves nothing of the device"
+        return "no_kernel_known", f"{upstream}, but {nothing}"
+
+    def _unknown_when_expanded(self, graph: GraphSpec) -> bool:
+        """Whether the torch dialect lacks an op even of what the decompositions make of `graph`."""
+        body = expanded(graph, self._core)
+        return body is None or bool(self._lower(tensor_outputs(body)).unknown)
 
     def has_kernel(self, op: str) -> bool:
         """Whether the profile has a kernel for `op`, its ``out`` form or its functional form.

@@ -164,6 +164,44 @@ def test_grid_sample_fails_in_both_directions(probed: Probe) -> None:
     assert {f.grounds for f in findings.values()} == {"cannot_lower"}
 
 
+@pytest.mark.parametrize(
+    ("call", "op", "grounds"),
+    [
+        (lambda x: nn.functional.prelu(x, x[:1, 0]), "aten::_prelu_kernel", "reported"),
+        (lambda x: torch.fft.rfft(x).abs(), "aten::_fft_r2c", "cannot_lower"),
+        (lambda x: torch.linalg.cholesky(x @ x.T + torch.eye(3)), "aten::linalg_cholesky_ex", "cannot_lower"),
+        (lambda x: torch.cumprod(x, 1), "aten::cumprod", "no_kernel_known"),
+        (lambda x: torch.multinomial(x.detach().abs(), 1) * x, "aten::multinomial", "no_kernel_known"),
+    ],
+)
+def test_a_failing_op_stands_on_a_report_or_on_being_unknown_else_it_is_possible(
+    probed: Probe, call: Callable[..., Any], op: str, grounds: str
+) -> None:
+    class Calls(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return call(x * self.weight)  # type: ignore[no-any-return]
+
+    result = probed(Calls(), torch.rand(3, 4))
+    finding = found(result, "NST201")[op, "forward"]
+    assert finding.grounds == grounds
+    assert result.ops_failed >= 1
+    possible = "possibly does not lower: public torch-mlir refuses it: it knows the op and has no lowering for it" in (
+        finding.message
+    )
+    assert possible == (grounds == "no_kernel_known")
+
+
+def test_pooling_backward_that_torch_mlir_has_no_lowering_for_is_never_denied(probed: Probe) -> None:
+    class Pools(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = nn.functional.avg_pool2d(x * self.weight, 2)
+            return nn.functional.adaptive_avg_pool2d(x, 1)
+
+    findings = merge(probed(Pools(), torch.rand(1, 2, 8, 4)).observations)
+    assert "aten::avg_pool2d_backward" in {f.op for f in findings}
+    assert {f.grounds for f in findings} <= {"no_kernel_known", None}
+
+
 def test_dropout_is_no_failure(probed: Probe) -> None:
     result = probed(Drop(), torch.rand(3, 4))
     assert result.observations == ()
@@ -217,11 +255,20 @@ def test_a_recompile_is_a_finding_with_its_guard(probed: Probe) -> None:
     assert (again.site is not None and again.site.line, result.recompiles) == (line(Linear, 0), 1)
 
 
-def test_what_torch_mlir_breaks_on_is_unknown_and_no_finding(probed: Probe) -> None:
+def test_what_torch_mlir_breaks_on_is_unknown_and_one_possible_finding_each(probed: Probe) -> None:
     with LoweringProcess(DOUBLE) as double:
         result = probed(Faulty(), torch.rand(3, 4), op_timeout=3.0, process=double)
         assert double.started == 3
-    assert (result.observations, result.ops_failed, result.ops_unknown) == ((), 0, 2)
+    assert (result.ops_failed, result.ops_unknown) == (0, 2)
+    findings = merge(result.observations)
+    assert [(f.rule, f.op, f.grounds, f.site and f.site.line) for f in findings] == [
+        ("NST201", "aten::cos", None, line(Faulty, 1)),
+        ("NST201", "aten::sin", None, line(Faulty, 1)),
+    ]
+    assert findings[1].message == (
+        "whether aten::sin lowers is not known: torch-mlir crashed on it: SIGSEGV; that is its own fault and says "
+        "nothing of the op"
+    )
     assert (result.operators["aten::sin"], result.operators["aten::cos"]) == ("unknown", "unknown")
     assert result.operators["aten::mul.Tensor"] == "lowers"
     notes = {note.what: note.why for note in result.not_checked}
