@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smoketest.cli.show import Form
+from smoketest.cli.show import Form, printed
 
 if TYPE_CHECKING:
     from smoketest.config import Check
@@ -164,7 +164,7 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
         )
         report = run_check(check, options, _progress(settings), interrupts)
     if settings.output is None:
-        emit(render(report, settings.form.value, width=width(sys.stdout), color=use_color(sys.stdout)))
+        emit(printed(report, settings.form))
     else:
         say(render(report, "terminal", width=width(sys.stderr), color=use_color(sys.stderr)))
         say(f"report: {settings.output / check.name / 'report.md'}")

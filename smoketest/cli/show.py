@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-__all__ = ["Form", "show"]
+if TYPE_CHECKING:
+    from smoketest.findings import Report
+
+__all__ = ["Form", "printed", "show"]
 
 
 class Form(StrEnum):
@@ -26,13 +29,21 @@ def show(
     form: Annotated[Form, typer.Option("--format", help="How to show it.")] = Form.terminal,
 ) -> None:
     """Show a report.json on stdout. The exit code is 0, whatever the report says."""
-    from smoketest.cli.output import emit, use_color, width
-    from smoketest.render import render
+    from smoketest.cli.output import emit
     from smoketest.render.json import parse
 
     path = report / "report.json" if report.is_dir() else report
-    text = _read(path)
-    emit(render(parse(text, name=str(path)), form.value, width=width(sys.stdout), color=use_color(sys.stdout)))
+    emit(printed(parse(_read(path), name=str(path)), form))
+
+
+def printed(report: Report, form: Form) -> str:
+    """The report as it goes to stdout."""
+    from smoketest.cli.output import use_color, width
+    from smoketest.render import render
+
+    text = render(report, form.value, width=width(sys.stdout), color=use_color(sys.stdout))
+    # A page says that it is UTF-8, whatever the locale writes: ASCII is both.
+    return text.encode("ascii", "xmlcharrefreplace").decode() if form is Form.html else text
 
 
 def _read(path: Path) -> bytes:

@@ -178,6 +178,20 @@ def test_an_ascii_locale_can_be_written_to(report: Path) -> None:
     assert b"na\\xefve" in done.stdout
 
 
+def test_a_page_on_stdout_is_whole_in_any_locale(report: Path) -> None:
+    import html
+
+    data = json.loads((report / "report.json").read_text())
+    data["headline"] = "clean: naïve ✓"
+    (report / "report.json").write_text(json.dumps(data))
+    command = [sys.executable, "-m", "smoketest", "show", str(report), "--format", "html"]
+    for encoding in ("ascii", "latin-1", "utf-8"):
+        environment = {"PYTHONIOENCODING": encoding, "PATH": "/usr/bin"}
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, env=environment, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert "clean: naïve ✓" in html.unescape(done.stdout.decode("utf-8"))
+
+
 def test_a_fault_of_ours_is_one_line_and_exit_5(tmp_path: Path) -> None:
     code = (
         "import sys\nimport smoketest.config.load as load\nfrom smoketest.cli import main\n"
