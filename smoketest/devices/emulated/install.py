@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from smoketest.devices.emulated import (
+    attention,
     autocast,
     compat,
     compiler,
@@ -79,6 +80,9 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
     library = torch.library.Library("aten", "IMPL")
     every = torch.library.Library("_", "IMPL")
     _register_kernels(library, profile, tracker)
+    if {attention.FUSED, attention.BACKWARD} <= profile.native:
+        for key in ("AutogradPrivateUse1", "PrivateUse1"):  # the second in inference mode
+            library.impl("scaled_dot_product_attention", attention.attention, key)
     every.fallback(_boxed_fallback(profile, tracker, continues), "PrivateUse1")
     for key in ("Conjugate", "Negative"):
         # Their fallbacks resolve an argument by copying it, and copying calls _copy_from: endless in C++.
@@ -96,7 +100,20 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
 def kept_out() -> tuple[types.ModuleType, ...]:
     """The modules whose functions run while an op does, and that Dynamo must never trace."""
     here = sys.modules[__name__]
-    return autocast, compat, compiler, crossing, geometry, here, kernels, neuron_module, recovery, substitutes, tracking
+    return (
+        attention,
+        autocast,
+        compat,
+        compiler,
+        crossing,
+        geometry,
+        here,
+        kernels,
+        neuron_module,
+        recovery,
+        substitutes,
+        tracking,
+    )
 
 
 def _register_kernels(library: torch.library.Library, profile: OperatorProfile, tracker: Tracker) -> None:
@@ -116,6 +133,9 @@ def _register_kernels(library: torch.library.Library, profile: OperatorProfile, 
     # A structured op called in its functional or in-place form gets the kernel of that form at once: the result is
     # the same, one allocation cheaper, and the tracker is told the .out name PyTorch would have reached.
     through_out = {name: out for name, out in profile.reaches.items() if out in profile.registered_by}
+    for full_name, kernel in ((attention.FUSED, attention.fused), (attention.BACKWARD, attention.fused_backward)):
+        if full_name in profile.native:
+            register(full_name.removeprefix("aten::"), full_name, kernel)
     for full_name in sorted(profile.native) + sorted(through_out):
         op, name = overload(full_name), full_name.removeprefix("aten::")
         if op is not None and full_name.startswith("aten::"):
