@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+
+import yaml
 
 from smoketest.findings.identity import functional_base
 from smoketest.findings.remedies import REWRITES, remedy_for
@@ -32,7 +35,7 @@ def explain_op(op: str, profiles: Sequence[OperatorProfile], *, width: int = 80)
         profiles: the operator profiles to look in.
         width: columns.
     """
-    remedy, seen = remedy_for(op), _reports_of(op)
+    remedy, seen = remedy_for(op), [*map(_reported, _reports_of(op)), *_reported_lowering(op)]
     if not (remedy or seen or op in cannot_lower() or any(op in _bases(profile) for profile in profiles)):
         return None
     lines = [op]
@@ -41,7 +44,7 @@ def explain_op(op: str, profiles: Sequence[OperatorProfile], *, width: int = 80)
         ("Lowering under torch.compile", list(_lowering(op, profiles))),
         (
             "Reported from real devices",
-            [_reported(report) for report in seen] or ["Nothing that this version knows of."],
+            seen or ["Nothing that this version knows of."],
         ),
         ("What a finding of it is worth", [line for profile in profiles for line in _worth(op, profile)]),
         ("Instead", list(_instead(op, remedy))),
@@ -131,6 +134,17 @@ def _reported(report: Report) -> str:
         f"{_list(list(report.names))} ran on the CPU under torch-neuronx {report.release}"
         f" ({report.source}; {report.grade})"
     )
+
+
+def _reported_lowering(op: str) -> Iterator[str]:
+    """Failures to compile on a real device, which the compile probe judges by (`smoketest.probe.reported`)."""
+    text = (resources.files("smoketest.operators") / "data" / "reported_lowering.yaml").read_text(encoding="utf-8")
+    for entry in yaml.safe_load(text):
+        if entry.get("op") == op:
+            yield (
+                f"failed to compile under torch-neuronx {entry['release']}: {entry['said']}"
+                f" ({entry['source']}; {entry['grade']})"
+            )
 
 
 def _worth(op: str, profile: OperatorProfile) -> Iterator[str]:

@@ -91,6 +91,14 @@ def test_a_kernel_and_a_report_against_it_are_both_told() -> None:
     assert "The backend takes aten::index_add apart first (inherited decomposition;" in text
 
 
+def test_failures_to_compile_that_were_reported_are_told() -> None:
+    assert section(explained("aten::_fft_c2r"), "Reported from real devices") == [
+        "failed to compile under torch-neuronx 2.11.3.0.1278: complex dtypes are not supported natively on Neuron"
+        " [NCC_EVRF004] (github.com/canallee/native-torch-autoporting-trainium knowledge base; USER-B3)"
+    ]
+    assert len(section(explained("aten::index_add"), "Reported from real devices")) == 2
+
+
 def test_a_name_that_only_people_use_leads_to_the_ops_it_becomes() -> None:
     text = explained("batch_norm")
     kernel = section(text, "Kernel on the device")[1]
