@@ -34,6 +34,7 @@ class Evidence:
         traced: calls of the traced step; empty before it.
         counted_by: which witness told what each call of the traced step reached: ``tracker``, or ``kernels``, which is
             exact for composites too.
+        strict: why ops with a kernel fell back, by functional base name, as the strict witness told; empty without it.
         complete: whether the traced step came to its end; its counts are lower bounds where it did not.
     """
 
@@ -41,6 +42,7 @@ class Evidence:
     warned: Collection[SeenWarning] = ()
     traced: TracedCalls = field(default_factory=dict)
     counted_by: Literal["tracker", "kernels"] = "tracker"
+    strict: Mapping[str, Kind] = field(default_factory=dict)
     complete: bool = True
 
 
@@ -76,7 +78,7 @@ def observations(
         if name in raised or (phase is None and any(name == other for other, _ in met)):
             continue  # an unsplit step: the traced one knows the phases
         witnesses = {"tracker"} if (name, phase) in evidence.tracked else set()
-        found.append(_unplaced(name, phase, profile, frozenset(witnesses | _warning(name, warned))))
+        found.append(_unplaced(name, phase, profile, frozenset(witnesses | _warning(name, warned)), evidence))
     return found
 
 
@@ -163,13 +165,14 @@ def _traced(
 ) -> Observation:
     counted = evidence.counted_by == "kernels"
     own = is_exact(key.op, name)
+    kind = _kind(name, profile, evidence.strict)
     tracked = {"tracker"} & {"tracker" for when in (key.phase, None) if (name, when) in evidence.tracked}
     grounds = _grounds(name, profile)
     return Observation(
         rule="NST101",
         op=name,
         called_as=key.op,
-        kind=_kind(name, profile),
+        kind=kind,
         grounds=grounds,
         phase=key.phase,
         site=_site(key.line, policy),
@@ -178,8 +181,8 @@ def _traced(
         calls=calls.kernels[traced_as] if counted else calls.count,
         exact=counted or own,
         bytes=calls.bytes if calls.bytes and (own or _is_foreach_of(key.op, name)) else None,
-        witnesses=frozenset({evidence.counted_by, "dispatch"} | tracked | _warning(name, warned)),
-        message=_message(name, grounds, profile),
+        witnesses=frozenset({evidence.counted_by, "dispatch"} | tracked | _warning(name, warned)) | _strict(kind),
+        message=_message(name, kind, grounds, profile),
     )
 
 
@@ -196,23 +199,26 @@ def _untraced_name(name: str, phase: Phase | None, tracked: set[tuple[str, Phase
 
 
 def _unplaced(
-    name: str, phase: Phase | None, profile: OperatorProfile | None, witnesses: frozenset[str]
+    name: str, phase: Phase | None, profile: OperatorProfile | None, witnesses: frozenset[str], evidence: Evidence
 ) -> Observation:
     grounds = _grounds(name, profile)
+    kind = _kind(name, profile, evidence.strict)
     where = "at setup: " if phase == "setup" else ""
     return Observation(
         rule="NST101",
         op=name,
-        kind=_kind(name, profile),
+        kind=kind,
         grounds=grounds,
         phase=phase,
         exact=False,
-        witnesses=witnesses,
-        message=where + _message(name, grounds, profile),
+        witnesses=witnesses | _strict(kind),
+        message=where + _message(name, kind, grounds, profile),
     )
 
 
-def _message(name: str, grounds: Grounds, profile: OperatorProfile | None) -> str:
+def _message(name: str, kind: Kind, grounds: Grounds | None, profile: OperatorProfile | None) -> str:
+    if kind in _WHY:
+        return f"{name} has a kernel on the device, {_WHY[kind]}"
     if profile is None or grounds == "measured":
         return f"{name} ran on the CPU"
     if grounds == "reported":
@@ -232,13 +238,31 @@ def _message(name: str, grounds: Grounds, profile: OperatorProfile | None) -> st
     )
 
 
-def _grounds(name: str, profile: OperatorProfile | None) -> Grounds:
-    return "measured" if profile is None else grounds_for(name, profile)
+_WHY: dict[Kind, str] = {
+    "recovered": "which failed, and the CPU took over",
+    "rejected": "which refused these dtypes, shapes or layouts, and the CPU took over",
+    "unknown": "and ran on the CPU all the same",
+}
 
 
-def _kind(name: str, profile: OperatorProfile | None) -> Kind:
-    has_kernel = has_device_kernel(name) if profile is None else profile.is_native(name)
-    return "unknown" if has_kernel else "unimplemented"
+def _grounds(name: str, profile: OperatorProfile | None) -> Grounds | None:
+    """None for an op that has a kernel in the profile: it fell back on this device, and predicts nothing of another."""
+    if profile is None:
+        return "measured"
+    return None if _has_kernel(name, profile) else grounds_for(name, profile)
+
+
+def _kind(name: str, profile: OperatorProfile | None, strict: Mapping[str, Kind]) -> Kind:
+    """By the registry whether there is a kernel, and by the strict witness why it did not run."""
+    return strict.get(functional_base(name), "unknown") if _has_kernel(name, profile) else "unimplemented"
+
+
+def _has_kernel(name: str, profile: OperatorProfile | None) -> bool:
+    return has_device_kernel(name) if profile is None else profile.is_native(name)
+
+
+def _strict(kind: Kind) -> frozenset[str]:
+    return frozenset({"strict"} if kind in ("recovered", "rejected") else ())
 
 
 def _site(line: Line | None, policy: SitePolicy) -> Site | None:

@@ -26,7 +26,7 @@ from smoketest.witness.kernels import Kernels
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 from smoketest.witness.tracker import Tracker
 from smoketest.witness.warnings import FallbackWarnings
-from smoketest.worker import describe
+from smoketest.worker import describe, strict
 from smoketest.worker.clock import StepClock
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastKernel, LastOp
@@ -74,6 +74,7 @@ class EagerRun:
         self.planned = job.check.training.warmup + job.check.training.steps + 1
 
     def run(self) -> None:
+        """Make all steps, and send the result."""
         workload: Workload | None = None
         index: int | None = None
         role: Role | None = None
@@ -86,9 +87,27 @@ class EagerRun:
         except (Exception, SystemExit) as error:
             self.give_up(error, workload, index, role)
         else:
+            self.ask_why()
             self.finish("ran")
 
+    def ask_why(self) -> None:
+        """Have the strict witness look, where an op that has a kernel ran on the CPU all the same."""
+        unknown = sorted({f.op for f in self.sent if f.rule == "NST101" and f.kind == "unknown" and f.op})
+        if not unknown:
+            return
+        self.job.emit(PhaseStarted(name="strict"))
+        check, device = self.job.check, self.job.device
+        past = isinstance(device, EmulatedAdapter) and device.device.continue_past_errors
+        told = strict.ask(check, device.kind, past, timeout=check.training.timeout / 2)
+        if isinstance(told, str):
+            self.job.note(f"why {', '.join(unknown)} ran on the CPU", f"the strict witness could not tell: {told}")
+            return
+        self.evidence.strict = told
+        self.known = ()
+        self.send_findings()
+
     def set_up(self) -> Workload:
+        """Make the workload, and tell what it is and what is not checked."""
         job = self.job
         device = DeviceInfo(
             kind=job.device.kind,
@@ -108,6 +127,7 @@ class EagerRun:
         return workload
 
     def one_step(self, workload: Workload, index: int, role: Role) -> None:
+        """Make step `index` (from 0), watched as its role asks, and send what is known after it."""
         self.warned.ensure()
         told: set[StepPhase] = set()
         observer = self.observer(workload, role)
@@ -138,11 +158,13 @@ class EagerRun:
             self.job.emit(TimedPartOver())
 
     def observer(self, workload: Workload, role: Role) -> AbstractContextManager[object]:
+        """What to enter around a step of this role."""
         if role == "timed":
             return nullcontext()
         return LastOp(self.job, workload.model) if role == "warmup" else self.tracing(workload)
 
     def tracing(self, workload: Workload) -> AbstractContextManager[object]:
+        """The witnesses of the traced step."""
         modules, origins = self.origins(workload)
         device = self.job.device
         kernels = Kernels(device.device) if isinstance(device, EmulatedAdapter) else None
@@ -151,10 +173,12 @@ class EagerRun:
         return _Tracing(self, modules, witness, kernels)
 
     def origins(self, workload: Workload) -> tuple[ModuleStack, Origins]:
+        """What finds module and line of an op; the module stack is not entered yet."""
         modules = ModuleStack(workload.model)
         return modules, Origins(StackWalker(self.job.policy), modules)
 
     def send_findings(self) -> None:
+        """Send all findings up to now, where they differ from what was sent."""
         seen = self.evidence
         known = (len(seen.tracked), len(seen.warned), len(seen.traced), len(self.continued_past()), len(self.raised))
         if known == self.known:  # evidence only grows
@@ -166,6 +190,7 @@ class EagerRun:
             self.sent = findings
 
     def findings(self) -> tuple[Finding, ...]:
+        """All findings up to now."""
         device, policy = self.job.device, self.job.policy
         past = self.continued_past()
         broken = [*past, *(seen.op for seen in self.raised if seen.op)]
@@ -175,6 +200,7 @@ class EagerRun:
         return merge([*seen, *waits, *failures.continued(past, self.evidence.traced, policy), *self.raised])
 
     def continued_past(self) -> tuple[str, ...]:
+        """Ops of this run that the emulated device computed another way."""
         return tuple(op for op in self.job.device.continued_past() if op not in self.past_before)
 
     def give_up(self, error: BaseException, workload: Workload | None, index: int | None, role: Role | None) -> None:
@@ -221,6 +247,7 @@ class EagerRun:
             self.evidence.traced, self.evidence.complete = last.fallbacks, False
 
     def finish(self, status: Literal["ran", "failed"], reason: str | None = None, failed_op: str | None = None) -> None:
+        """Send the result."""
         traced = self.evidence.traced
         whole = bool(traced) and self.evidence.complete
         if self.job.device.kind != "cpu":
@@ -242,6 +269,7 @@ class EagerRun:
         )
 
     def note_what_is_not_seen(self, traced: bool) -> None:
+        """Tell what the traced step did not show."""
         if not traced:
             self.job.note("lines, counts and host synchronisation", "no traced step came to its end")
             return
