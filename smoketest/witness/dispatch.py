@@ -124,6 +124,10 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = list(_tensors((*args, *kwargs.values())))
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         origin = self._origins.of(op, needs_grad)
+        if needs_grad:
+            for tensor in tensors:
+                if tensor.requires_grad and tensor.is_leaf:
+                    self._origins.used(tensor, origin)
         phase = origin.phase(self._context)
         if self._before is not None:
             self._before(op, origin.module)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, Self
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -151,6 +151,7 @@ class Origins:
     def __init__(self, walker: StackWalker, modules: ModuleStack) -> None:
         self._walker = walker
         self._modules = modules
+        self._users: dict[int, tuple[str | None, Line | None]] = {}
         self._threads = {threading.get_ident(): _Numbers(next_sequence_number())}
 
     def of(self, op: str, needs_grad: bool) -> Origin:
@@ -170,11 +171,16 @@ class Origins:
         self._numbers(needs_grad).note(op, origin, needs_grad)
         return origin
 
+    def used(self, leaf: Tensor, origin: Origin) -> None:
+        """A leaf that wants a gradient goes into an op, in forward or a recomputation: its gradient belongs there."""
+        self._users[id(leaf)] = (origin.module, origin.line)
+
     def _of_node(self, node: Any) -> Origin:
         number: int = node._sequence_nr()
         if number == NO_SEQUENCE:
-            owner = self._modules.parameters.get(id(getattr(node, "variable", None)))
-            return Origin(owner, None, in_backward=True)
+            leaf = id(getattr(node, "variable", None))
+            module, line = self._users.get(leaf, (None, None))
+            return Origin(self._modules.parameters.get(leaf) or module, line, in_backward=True)
         candidates = [found for numbers in self._threads.values() if (found := numbers.find(number)) is not None]
         if not candidates:
             return Origin(None, None, in_backward=True)

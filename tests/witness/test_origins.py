@@ -156,7 +156,7 @@ def test_a_hooks_ops_are_at_the_hooks_line() -> None:
     ]
 
 
-def test_accumulated_gradients_belong_to_the_module_that_owns_the_parameter() -> None:
+def test_accumulated_gradients_belong_to_the_module_and_line_that_use_the_parameter() -> None:
     model = Two()
 
     def step() -> None:
@@ -165,10 +165,12 @@ def test_accumulated_gradients_belong_to_the_module_that_owns_the_parameter() ->
 
     witness = trace(model, step)
     adds = [
-        (key.module, key.line) for key in witness.calls if key.op.startswith("aten::add") and key.phase == "backward"
+        (key.module, text_of(key))
+        for key in witness.calls
+        if key.op.startswith("aten::add") and key.phase == "backward"
     ]
-    assert ("layers.0", None) in adds
-    assert ("layers.1", None) in adds
+    assert ("layers.0", "return x.atan2(self.by)") in adds
+    assert ("layers.1", "return x.atan2(self.by)") in adds
 
 
 def test_double_backward_is_attributed_to_the_first_forward() -> None:
