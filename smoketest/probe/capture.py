@@ -75,11 +75,15 @@ class CapturedGraph:
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """Dynamo ended one graph and began another. `id` is PyTorch's own (``GB0124``) where the reason has one."""
+    """Dynamo ended one graph and began another. `id` is PyTorch's own (``GB0124``) where the reason has one.
+
+    With `rest_skipped` it began no other: the rest of the function runs as plain Python.
+    """
 
     reason: str
     id: str | None
     frames: Frames
+    rest_skipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class CaptureError:
         id: PyTorch's own id of the graph break, where it is one.
         frames: innermost first.
         eager_too: the same step raises without torch.compile too, so that it is no matter of compiling.
+        own_run: it was raised while a captured graph was run op by op. The backend would have compiled it instead.
     """
 
     type: str
@@ -118,6 +123,7 @@ class CaptureError:
     id: str | None
     frames: Frames
     eager_too: bool = False
+    own_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,14 +156,30 @@ def capture(
         fullgraph: as for torch.compile.
         decompositions: applied by AOTAutograd; the default is the backend's table.
     """
-    recorder = _Recorder(model, decomposition_table() if decompositions is None else decompositions)
+    table = decomposition_table() if decompositions is None else decompositions
+    seen = _capture(model, run_step, steps, fullgraph, table)
+    if seen.error is not None and seen.error.own_run:
+        # A graph that cannot be run gives nothing to go backward from, so its backward graph is asked for with it.
+        seen = _capture(model, run_step, steps, fullgraph, table, eager_backward=True)
+    return seen
+
+
+def _capture(
+    model: nn.Module,
+    run_step: RunStep,
+    steps: int,
+    fullgraph: bool,
+    decompositions: dict[Any, Callable[..., Any]],
+    eager_backward: bool = False,
+) -> Capture:
+    recorder = _Recorder(model, decompositions)
     error = None
-    with compat.fresh_dynamo(), compat.kept_out_of_dynamo("smoketest"), _unchanged(model):
+    with compat.fresh_dynamo(eager_backward), compat.kept_out_of_dynamo("smoketest"), _unchanged(model):
         compiled = torch.compile(model, backend=recorder.backend, dynamic=False, fullgraph=fullgraph)
         # The backend's fused attention is decomposed to plain matmuls; the math path is what it comes to.
         with sdpa_kernel(SDPBackend.MATH):
             for index in range(steps):
-                error = _run(run_step, compiled, model, index)
+                error = _run(run_step, compiled, model, index, recorder)
                 if error is not None:
                     break
         return Capture(tuple(recorder.graphs), *_around_the_graphs(), error)
@@ -168,6 +190,7 @@ class _Recorder:
 
     def __init__(self, model: nn.Module, decompositions: dict[Any, Callable[..., Any]]) -> None:
         self.graphs: list[CapturedGraph] = []
+        self.raised: list[Exception] = []
         self._decompositions = decompositions
         self._names = {id(module): name for name, module in model.named_modules()}
         self._count = 0
@@ -181,7 +204,7 @@ class _Recorder:
         def write_down(direction: Direction) -> compat.Compiler:
             def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
                 self._record(f"{number}.{direction}", direction, lowered, again)
-                return compat.boxed(lowered)
+                return compat.boxed(lowered, self.raised.append)
 
             return compiler
 
@@ -229,16 +252,31 @@ def frames_of(stack_trace: str | None) -> Frames:
     return tuple((file, int(line)) for file, line in reversed(_FRAME.findall(stack_trace or "")))
 
 
-def _run(run_step: RunStep, compiled: Callable[..., Any], model: nn.Module, index: int) -> CaptureError | None:
+def _run(
+    run_step: RunStep, compiled: Callable[..., Any], model: nn.Module, index: int, recorder: _Recorder
+) -> CaptureError | None:
     """One step; what it raises is an answer."""
     try:
         run_step(compiled, index)
     except Exception as raised:  # Dynamo, AOTAutograd, a kernel of the device or the user's code: all are reported
         text = str(raised)
         frames = frames_of(text) or _traceback(raised)
-        eager_too = _raises(run_step, model, index)
-        return CaptureError(type(raised).__name__, _first_paragraph(text), break_id(text), frames, eager_too)
+        return CaptureError(
+            type=type(raised).__name__,
+            message=_first_paragraph(text),
+            id=break_id(text),
+            frames=frames,
+            eager_too=_raises(run_step, model, index),
+            own_run=any(error in recorder.raised for error in _chain(raised)),
+        )
     return None
+
+
+def _chain(raised: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those it came of."""
+    while raised is not None:
+        yield raised
+        raised = raised.__cause__ or raised.__context__
 
 
 def _raises(run_step: RunStep, model: nn.Module, index: int) -> bool:
@@ -261,7 +299,8 @@ def _traceback(raised: BaseException) -> Frames:
 
 def _around_the_graphs() -> tuple[tuple[GraphBreak, ...], tuple[SkippedFrame, ...], tuple[Recompile, ...]]:
     breaks = tuple(
-        GraphBreak(_first_paragraph(seen.reason), break_id(seen.reason), seen.frames) for seen in compat.break_records()
+        GraphBreak(_first_paragraph(seen.reason), break_id(seen.reason), seen.frames, seen.rest_skipped)
+        for seen in compat.break_records()
     )
     skipped, recompiles = [], []
     for frame in compat.frame_records():

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch._functorch.config
-from torch._dynamo import trace_rules
+from torch._dynamo import symbolic_convert, trace_rules
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -51,25 +51,39 @@ class FrameRecord:
 
 @dataclass(frozen=True)
 class BreakRecord:
-    """One graph break; frames innermost first."""
+    """One graph break; frames innermost first.
+
+    Attributes:
+        reason: Dynamo's own words.
+        frames: where.
+        rest_skipped: Dynamo could not go on after the line: what comes after it in the function runs as plain Python.
+    """
 
     reason: str
     frames: tuple[tuple[str, int], ...]
+    rest_skipped: bool = False
 
 
 @contextmanager
-def fresh_dynamo() -> Iterator[None]:
-    """Dynamo with no memory and the settings of a static-shape backend, and all as it was afterwards."""
+def fresh_dynamo(eager_backward: bool = False) -> Iterator[None]:
+    """Dynamo with no memory and the settings of a static-shape backend, and all as it was afterwards.
+
+    Args:
+        eager_backward: compile each backward graph with its forward graph instead of when it is first needed.
+    """
     with ExitStack() as stack:
         dynamo: Any = torch._dynamo.config
         stack.enter_context(
             dynamo.patch(automatic_dynamic_shapes=False, assume_static_by_default=True, suppress_errors=False)
         )
         functorch: Any = torch._functorch.config
-        stack.enter_context(functorch.patch(enable_autograd_cache=False))
+        stack.enter_context(
+            functorch.patch(enable_autograd_cache=False, force_non_lazy_backward_lowering=eager_backward)
+        )
         # Said while Dynamo looks at its own intermediate values: where warnings are errors it would end the capture.
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not a leaf")
+        stack.enter_context(_reasons_kept())
         _forget()
         stack.callback(_forget)
         yield
@@ -80,6 +94,34 @@ def _forget() -> None:
     dynamo_utils.clear_compilation_metrics()
     dynamo_utils.graph_break_reasons.clear()
     dynamo_utils.counters.clear()
+    _no_way_on.clear()
+
+
+_no_way_on: list[BreakRecord] = []
+"""Breaks after which Dynamo could not go on. Its own list says ``step_unsupported`` of these; why, it only logs."""
+
+
+@contextmanager
+def _reasons_kept() -> Iterator[None]:
+    """Keep what Dynamo logs of breaks it cannot go on after; where it logs otherwise, the reason is its own word."""
+    translator: Any = symbolic_convert.InstructionTranslatorBase
+    original = getattr(translator, "log_graph_break", None)
+    if original is None:
+        yield
+        return
+
+    def log_graph_break(self: Any, code_options: Any, reason: str, exc: Any) -> None:
+        if not exc.logged and reason.startswith("Encountered graph break that we cannot resume from"):
+            stack = getattr(exc, "real_stack", None) or ()
+            frames = tuple((frame.filename, frame.lineno or 0) for frame in reversed(stack))
+            _no_way_on.append(BreakRecord(str(exc), frames, rest_skipped=True))
+        original(self, code_options, reason, exc)
+
+    translator.log_graph_break = log_graph_break
+    try:
+        yield
+    finally:
+        translator.log_graph_break = original
 
 
 @contextmanager
@@ -109,9 +151,20 @@ def aot_backend(
     return backend
 
 
-def boxed(graph: torch.fx.GraphModule) -> Callable[..., Any]:
-    """The graph as AOTAutograd wants its compiled functions: one list of arguments, emptied on the way."""
-    function: Callable[..., Any] = make_boxed_func(graph.forward)
+def boxed(graph: torch.fx.GraphModule, on_error: Callable[[Exception], None]) -> Callable[..., Any]:
+    """The graph as AOTAutograd wants its compiled functions: one list of arguments, emptied on the way.
+
+    What running it raises is told to `on_error` and goes on.
+    """
+
+    def forward(*args: Any) -> Any:
+        try:
+            return graph.forward(*args)
+        except Exception as raised:
+            on_error(raised)
+            raise
+
+    function: Callable[..., Any] = make_boxed_func(forward)
     return function
 
 
@@ -123,25 +176,37 @@ def compile_id() -> str | None:
 
 def frame_records() -> tuple[FrameRecord, ...]:
     """Every frame that Dynamo tried since the last reset, in order."""
-    return tuple(
-        FrameRecord(
-            compile_id=str(seen.compile_id),
-            name=str(seen.co_name),
-            file=str(seen.co_filename),
-            line=seen.co_firstlineno or 0,
-            error=None if seen.fail_type is None else seen.fail_reason or seen.fail_type,
-            error_place=_place(seen.fail_user_frame_filename, seen.fail_user_frame_lineno),
-            recompile_reason=_without_id(seen.recompile_reason),
-            ops=seen.graph_op_count or 0,
+    records: list[FrameRecord] = []
+    named: dict[str, Any] = {}
+    for seen in dynamo_utils.get_compilation_metrics():
+        frame = str(seen.compile_id).partition("/")[0]
+        if seen.co_filename is not None:
+            named.setdefault(frame, seen)
+        elif seen.fail_type is None or frame not in named:  # a backward graph
+            continue
+        # A frame over the recompile limit is given up before its name is written down.
+        code = seen if seen.co_filename is not None else named[frame]
+        records.append(
+            FrameRecord(
+                compile_id=str(seen.compile_id),
+                name=str(code.co_name),
+                file=str(code.co_filename),
+                line=code.co_firstlineno or 0,
+                error=None if seen.fail_type is None else seen.fail_reason or seen.fail_type,
+                error_place=_place(seen.fail_user_frame_filename, seen.fail_user_frame_lineno),
+                recompile_reason=_bare(seen.recompile_reason),
+                ops=seen.graph_op_count or 0,
+            )
         )
-        for seen in dynamo_utils.get_compilation_metrics()
-        if seen.co_filename is not None
-    )
+    return tuple(records)
 
 
-def _without_id(reason: str | None) -> str | None:
-    """Dynamo puts the id of the compilation it compares with in front (``3/2: tensor 'x' …``)."""
-    return None if reason is None else re.sub(r"^\d+/\d+: ", "", reason)
+def _bare(reason: str | None) -> str | None:
+    """The guard alone: Dynamo puts the id of the compilation it compares with in front, source and stack behind."""
+    if reason is None:
+        return None
+    first = re.sub(r"^\d+/\d+: ", "", reason).partition("\nUser stack trace")[0]
+    return re.sub(r"\s{2,}# .*", "", first, flags=re.DOTALL).strip()
 
 
 def _place(file: str | None, line: int | None) -> tuple[str, int] | None:
@@ -150,8 +215,16 @@ def _place(file: str | None, line: int | None) -> tuple[str, int] | None:
 
 def break_records() -> tuple[BreakRecord, ...]:
     """Every graph break since the last reset, in order."""
+    no_way_on = iter(_no_way_on)
     return tuple(
-        BreakRecord(seen.reason, tuple((f.filename, f.lineno or 0) for f in reversed(seen.user_stack)))
+        _record(seen, next(no_way_on, None) if seen.reason == "step_unsupported" else None)
         for seen in dynamo_utils.graph_break_reasons
         if seen.graph_break
     )
+
+
+def _record(seen: Any, known: BreakRecord | None) -> BreakRecord:
+    if known is not None:
+        return known
+    frames = tuple((f.filename, f.lineno or 0) for f in reversed(seen.user_stack))
+    return BreakRecord(str(seen.reason), frames, rest_skipped=seen.reason == "step_unsupported")

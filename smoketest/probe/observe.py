@@ -10,6 +10,7 @@ from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin
 from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Ref, Symbolic, TensorSpec, inputs_of, one_op
 from smoketest.probe.lowering_worker import Answer
+from smoketest.probe.recompiles import recompiled
 from smoketest.probe.reported import reported_lowering
 from smoketest.probe.verdict import Verdict
 
@@ -157,15 +158,18 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
         site = policy.choose(broken.frames)
         # A line that breaks the graph of a function and makes Dynamo skip its caller is told once, as the worse.
         if site is None or site not in told:
-            yield _about("NST204", f"graph break: {broken.reason}", broken.id, site)
-    for again in seen.recompiles:
-        message = f"{again.function}() is compiled again: {again.guard}"
-        yield _about("NST205", message, None, policy.choose(again.frames))
+            what = (
+                "graph break that Dynamo cannot go on after: the rest of the function runs as plain Python, in no graph"
+            )
+            what = what if broken.rest_skipped else "graph break"
+            yield _about("NST204", f"{what}: {broken.reason}", broken.id, site)
+    for again in recompiled(seen.recompiles):
+        found = _about("NST205", again.message, None, policy.choose(again.frames))
+        yield replace(found, calls=len(again.guards), remedy=again.remedy)
     if not seen.graphs and not seen.skipped and seen.error is None:
         yield _about("NST204", "torch.compile found nothing to compile in the step", None, None)
-    # A graph with a higher-order op cannot always be run op by op, and the op is told of already.
-    opaque = any(isinstance(node.target, HigherOrder) for graph in seen.graphs for node in graph.spec.nodes)
-    if seen.error is not None and not seen.error.eager_too and not opaque:
+    # What our running of a captured graph raises is not what torch.compile raises.
+    if seen.error is not None and not seen.error.eager_too and not seen.error.own_run:
         yield _error(seen.error, policy)
 
 

@@ -316,8 +316,18 @@ def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None) -> Iterator[
     if seen.skipped:
         names = ", ".join(sorted({frame.function for frame in seen.skipped}))
         yield NotChecked(what=f"compiling {names}", why="Dynamo skipped it: its ops are in no graph")
+    for broken in (broken for broken in seen.breaks if broken.rest_skipped):
+        yield NotChecked(
+            what="compiling what comes after a graph break that Dynamo cannot go on after",
+            why=f"its ops are in no graph: {broken.reason}",
+        )
     if seen.error is not None:
         why = f"a step raised {seen.error.type}" + (", without torch.compile too" if seen.error.eager_too else "")
+        if seen.error.own_run:
+            why = (
+                f"a captured graph cannot be run op by op on this device ({seen.error.type}: {seen.error.message}), "
+                "which says nothing of compiling it"
+            )
         yield NotChecked(what="compiling the rest of the steps", why=why)
     for op, sentence in sorted(sweep.upstream.items()):
         yield NotChecked(what=f"whether {op} lowers", why=sentence)

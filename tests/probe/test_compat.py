@@ -77,7 +77,7 @@ def test_a_node_of_a_backward_graph_has_the_stack_of_its_forward_line() -> None:
 
     def note(graph: torch.fx.GraphModule, inputs: object) -> object:
         seen.append(graph)
-        return compat.boxed(graph)
+        return compat.boxed(graph, lambda _: None)
 
     with compat.fresh_dynamo():
         compiled = torch.compile(is_recompiled, backend=compat.aot_backend(note, note, {}), dynamic=False)
@@ -86,3 +86,22 @@ def test_a_node_of_a_backward_graph_has_the_stack_of_its_forward_line() -> None:
     assert len(seen) == 2
     assert all("is_recompiled" in node.meta["stack_trace"] for node in backward)
     assert {str(node.meta["original_aten"]) for node in backward} == {"aten.mul.Tensor"}
+
+
+def cannot_be_resumed(x: torch.Tensor) -> torch.Tensor:
+    x = (x + 1).relu()
+    x = x * 2
+    try:
+        torch._dynamo.graph_break()
+    finally:
+        x = x + 1
+    return x
+
+
+def test_a_break_that_dynamo_cannot_go_on_after_keeps_the_reason_it_logs() -> None:
+    with compat.fresh_dynamo():
+        torch.compile(cannot_be_resumed, backend="eager", dynamic=False)(torch.ones(2))
+        (record,) = compat.break_records()
+    assert record.rest_skipped
+    assert "graph_break" in record.reason
+    assert (HERE, line_of(cannot_be_resumed) + 4) in record.frames

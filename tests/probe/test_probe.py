@@ -245,14 +245,143 @@ def test_a_size_marked_dynamic_is_refused(probed: Probe) -> None:
     assert_sums_agree(result)
 
 
-def test_a_recompile_is_a_finding_with_its_guard(probed: Probe) -> None:
-    def step(call: Callable[..., Any], index: int) -> None:
-        call(torch.rand(4 - index, 4)).sum().backward()
+def lengths(*sizes: int, dim: int = 1) -> Callable[[Callable[..., Any], int], None]:
+    """A step whose batches have one of these sizes each."""
 
-    result = probed(Linear(), run_step=step, steps=2)
+    def step(call: Callable[..., Any], index: int) -> None:
+        shape = [2, 2, 4]
+        shape[dim] = sizes[index]
+        call(torch.rand(*shape)).sum().backward()
+
+    return step
+
+
+def test_three_lengths_are_one_finding_with_guard_outlook_and_buckets(probed: Probe) -> None:
+    result = probed(Linear(), run_step=lengths(37, 41, 50), steps=3)
     (again,) = found(result, "NST205").values()
-    assert again.message == "forward() is compiled again: tensor 'x' size mismatch at index 0. expected 4, actual 3"
-    assert (again.site is not None and again.site.line, result.recompiles) == (line(Linear, 0), 1)
+    assert again.message == (
+        "forward() is compiled 3 times: size 37, 41, 50 of tensor 'x' at index 1 (guard: tensor 'x' size mismatch at "
+        "index 1. expected 37, actual 41); every other size is one more compile, up to 14 for sizes from 37 to 50 "
+        "(Dynamo gives up after 8 and runs plain Python)"
+    )
+    assert again.remedy == "Pad to 64: one compile is left, whatever size up to 64 comes."
+    assert (again.site is not None and again.site.line, result.recompiles) == (line(Linear, 0), 2)
+    assert again.calls_per_step == 2
+    # What the advice says, done:
+    assert found(probed(Linear(), run_step=lengths(64, 64, 64), steps=3), "NST205") == {}
+
+
+def test_lengths_far_apart_get_buckets_and_with_these_as_many_compiles_as_was_said(probed: Probe) -> None:
+    sizes = [5, 9, 17, 6, 30]
+    (again,) = found(probed(Linear(), run_step=lengths(*sizes), steps=5), "NST205").values()
+    assert again.remedy == (
+        "Pad to the next of 8, 16, 32: at most 3 compiles are left, whatever size up to 32 comes; padded to 32 "
+        "throughout, one."
+    )
+    bucketed = probed(Linear(), run_step=lengths(8, 16, 32, 8, 32), steps=5)
+    assert bucketed.recompiles == 3 - 1
+
+
+def test_a_smaller_last_batch_is_to_be_dropped(probed: Probe) -> None:
+    (again,) = found(probed(Linear(), run_step=lengths(8, 8, 3, dim=0), steps=3), "NST205").values()
+    assert again.remedy == (
+        "If only last batches are smaller than 8: drop_last=True in the DataLoader leaves one compile. Otherwise pad "
+        "to the next of 4, 8: at most 2 compiles are left, whatever size up to 8 comes; padded to 8 throughout, one."
+    )
+
+
+def test_a_guard_on_a_number_is_told_without_file_names(probed: Probe) -> None:
+    class Scaled(Weighted):
+        def forward(self, x: torch.Tensor, factor: int) -> torch.Tensor:
+            return x * self.weight * factor
+
+    def step(call: Callable[..., Any], index: int) -> None:
+        call(torch.rand(3, 4), index + 1).sum().backward()
+
+    (again,) = found(probed(Scaled(), run_step=step, steps=2), "NST205").values()
+    assert again.message == "forward() is compiled 2 times: factor == 1"
+    assert again.remedy == "Make what the guard names the same in every call: each of its values is one more compile."
+
+
+def test_sizes_that_come_of_the_values_are_not_to_be_padded(probed: Probe) -> None:
+    class Selects(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * self.weight
+            kept = torch.masked_select(y, x > 0.5)
+            return kept.sin().sum()
+
+    def step(call: Callable[..., Any], index: int) -> None:
+        x = torch.zeros(3, 4)
+        x[0, : index + 2] = 1.0
+        call(x).sum().backward()
+
+    (again,) = found(probed(Selects(), run_step=step, steps=2), "NST205").values()
+    where = line(Selects, 2)
+    assert again.message.startswith(
+        f"the rest of forward() after line {where} is compiled 2 times: size 2, 3 of the value of that line at index 0"
+    )
+    assert again.remedy is not None
+    assert again.remedy.startswith("The size does not come from the batch, so padding the batches does not help")
+
+
+def test_over_dynamos_recompile_limit_the_function_is_said_to_run_as_plain_python(probed: Probe) -> None:
+    result = probed(Linear(), run_step=lengths(*range(2, 12)), steps=10)
+    (given_up,) = found(result, "NST204").values()
+    assert given_up.message == (
+        "Dynamo skipped forward(): it runs as plain Python, in no graph: Dynamo recompile limit exceeded. Dynamo "
+        "attempted to recompile the code object too many times, exceeding the recompile_limit cache size limit "
+        "(currently set to 8). Excessive recompilations can degrade performance due to the compilation overhead of "
+        "each recompilation. [GB0039]"
+    )
+    assert result.skipped_frames == 1
+
+
+def test_a_break_that_dynamo_cannot_go_on_after_has_its_reason(probed: Probe) -> None:
+    class Recurrent(Weighted):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.LSTM(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * self.weight + 1
+            y = y.relu()
+            out, _ = self.rnn(y)
+            return out
+
+    result = probed(Recurrent(), torch.rand(3, 2, 4))
+    (broken,) = found(result, "NST204").values()
+    assert "Attempted to wrap RNN, GRU, or LSTM. Dynamo does not support RNN, GRU, or LSTM. [GB" in broken.message
+    assert broken.site is not None
+    assert broken.site.line == line(Recurrent, 3)
+    assert any("in no graph" in note.why for note in result.not_checked)
+
+
+def test_what_our_own_run_of_a_graph_raises_is_not_the_models_error_and_backward_is_probed_still(
+    probed: Probe,
+) -> None:
+    device = torch.library.Library("smoketest_tests", "FRAGMENT")
+    device.define("only_fake(Tensor x) -> Tensor")
+    torch.library.register_fake("smoketest_tests::only_fake", torch.empty_like, lib=device)
+    op = torch.ops.smoketest_tests.only_fake.default
+    torch.library.register_autograd(
+        "smoketest_tests::only_fake", lambda _context, gradient: torch.lgamma(gradient), lib=device
+    )
+
+    class NoKernel(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return op(x * self.weight)  # type: ignore[no-any-return]
+
+    def step(call: Callable[..., Any], index: int) -> None:
+        if isinstance(call, NoKernel):
+            return  # plain eager has no trouble
+        call(torch.rand(3, 4)).sum().backward()
+
+    result = probed(NoKernel(), run_step=step)
+    assert [graph.id for graph in result.graphs] == ["0.forward", "0.backward"]
+    assert found(result, "NST202") == {}
+    assert ("aten::lgamma", "backward") in found(result, "NST201")
+    (note,) = [note for note in result.not_checked if note.what == "compiling the rest of the steps"]
+    assert note.why.startswith("a captured graph cannot be run op by op on this device (NotImplementedError: ")
 
 
 def test_what_torch_mlir_breaks_on_is_unknown_and_one_possible_finding_each(probed: Probe) -> None:
