@@ -181,7 +181,7 @@ def _traced(
         calls=calls.kernels[traced_as] if counted else calls.count,
         exact=counted or own,
         bytes=calls.bytes if calls.bytes and (own or _is_foreach_of(key.op, name)) else None,
-        witnesses=frozenset({evidence.counted_by, "dispatch"} | tracked | _warning(name, warned)) | _strict(kind),
+        witnesses=frozenset({evidence.counted_by, "dispatch"} | tracked | _warning(name, warned)) | _why(kind, profile),
         message=_message(name, kind, grounds, profile),
     )
 
@@ -211,7 +211,7 @@ def _unplaced(
         grounds=grounds,
         phase=phase,
         exact=False,
-        witnesses=witnesses | _strict(kind),
+        witnesses=witnesses | _why(kind, profile),
         message=where + _message(name, kind, grounds, profile),
     )
 
@@ -261,8 +261,11 @@ def _has_kernel(name: str, profile: OperatorProfile | None) -> bool:
     return has_device_kernel(name) if profile is None else profile.is_native(name)
 
 
-def _strict(kind: Kind) -> frozenset[str]:
-    return frozenset({"strict"} if kind in ("recovered", "rejected") else ())
+def _why(kind: Kind, profile: OperatorProfile | None) -> frozenset[str]:
+    """Who told the kind. On the emulated device that is the profile, and PyTorch's registry only repeats it."""
+    if kind in ("recovered", "rejected"):
+        return frozenset({"strict"})
+    return frozenset({"registry"} if kind == "unimplemented" and profile is None else ())
 
 
 def _site(line: Line | None, policy: SitePolicy) -> Site | None:

@@ -1,7 +1,8 @@
-"""The first witness: warnings about ops that fell back to the CPU."""
+"""The first witness: what the device says of ops that fell back, in warnings and in log records."""
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections import Counter
@@ -12,12 +13,16 @@ from typing import Any, Self, SupportsIndex
 
 from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
+from smoketest.witness.logs import LogTap
 
 __all__ = ["FallbackWarnings", "SeenWarning", "op_in_warning"]
 
 _FALLBACK = re.compile(
-    r"fell back to (the )?cpu|executed via cpu fallback|falling back (on|to) (the )?cpu", re.IGNORECASE
+    r"fell back to (the )?cpu|executed via cpu fallback|falling back (on|to) (the )?cpu"
+    r"|starting cpu fallback|cpu fallback completed",
+    re.IGNORECASE,
 )
+_ARGUMENTS = re.compile(r"\bArgs:")  # their dump may hold names of ops and types
 _OP = re.compile(r"operat(?:or|ion)\s*=?\s*['\"<]?\s*([A-Za-z_]\w*(?:::\w+)?(?:\.\w+)?)\s*['\">]?", re.IGNORECASE)
 _QUALIFIED = re.compile(r"\b[A-Za-z_]\w*::\w+(?:\.\w+)?")
 
@@ -37,6 +42,7 @@ def op_in_warning(text: str) -> str | None:
     since a release may word them differently. A text that names no op, such as a library's own "falling back to CPU",
     is not taken.
     """
+    text = _ARGUMENTS.split(text)[0]
     if not _FALLBACK.search(text):
         return None
     qualified = _QUALIFIED.search(text)
@@ -56,11 +62,14 @@ class FallbackWarnings:
     meets the user's filters as if nothing were there. Changes to the filters, `warnings.catch_warnings` and
     `warnings.resetwarnings` inside keep the entry in front; a ``showwarning`` of the user's is not touched.
 
-    What it cannot see: warnings that code prints without the `warnings` module, those a program swallows by replacing
-    `warnings.warn` itself (C++ warnings are still seen then), and anything after somebody assigns a plain list to
-    `warnings.filters` or calls it up from before this was entered, until `ensure` is called, which the runner does
-    before every step. Python 3.14 can keep filters per context (``sys.flags.context_aware_warnings``): contexts copy
-    the list, this entry included, so those made after entering are covered.
+    Records of the root logger and of torch_neuronx's loggers are heard as well, at any level (see `LogTap`).
+
+    What it cannot see: what the backend's C++ prints itself; warnings that code prints without the `warnings` module,
+    those a program swallows by replacing `warnings.warn` itself (C++ warnings are still seen then), and anything after
+    somebody assigns a plain list to `warnings.filters` or calls it up from before this was entered, until `ensure` is
+    called, which the runner does before every step. Python 3.14 can keep filters per context
+    (``sys.flags.context_aware_warnings``): contexts copy the list, this entry included, so those made after entering
+    are covered.
 
     Attributes:
         context: says in which phase a warning came.
@@ -68,10 +77,15 @@ class FallbackWarnings:
     """
 
     context: Context
+    _logs: LogTap = field(init=False)
     seen: Counter[SeenWarning] = field(default_factory=Counter)
     _saved: list[Any] | None = None
 
+    def __post_init__(self) -> None:
+        self._logs = LogTap(self._record_log)
+
     def __enter__(self) -> Self:
+        self._logs.__enter__()
         self._saved = warnings.filters  # type: ignore[assignment]
         self._spy = _Spy(self._record)
         self.ensure()
@@ -80,6 +94,7 @@ class FallbackWarnings:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._logs.__exit__(None, None, None)
         self._spy.listen = None  # copies of the entry may live on in filters that others saved
         if self._saved is not None:
             self._saved[:] = [entry for entry in warnings.filters if not _belongs_to(entry, self._spy)]
@@ -88,7 +103,8 @@ class FallbackWarnings:
             _filters_changed()
 
     def ensure(self) -> None:
-        """Put the entry back in front, where somebody replaced the list."""
+        """Put the entry back in front, where somebody replaced the list; and listen to new loggers of the backend."""
+        self._logs.ensure()
         if not isinstance(warnings.filters, _Guarded) or warnings.filters.spy is not self._spy:
             warnings.filters = _Guarded(warnings.filters, self._spy)
             _filters_changed()
@@ -96,6 +112,11 @@ class FallbackWarnings:
     def ops(self) -> set[str]:
         """Names of the ops that were warned about."""
         return {warning.op for warning in self.seen}
+
+    def _record_log(self, text: str, level: int) -> None:
+        """The backend logs the same text as an error where it is not allowed to fall back ([PRE] internals, 2.7)."""
+        if level < logging.ERROR:
+            self._record(text)
 
     def _record(self, text: str) -> bool:
         op = op_in_warning(text)

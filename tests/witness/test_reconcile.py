@@ -69,7 +69,7 @@ def test_a_name_only_the_tracker_knows_is_a_finding_without_a_site() -> None:
 def test_a_device_without_a_tracker_is_known_by_its_warnings() -> None:
     seen = observations(Evidence(warned=[SeenWarning("aten::mish.out", "backward")]), None, POLICY)
     assert [(one.op, one.phase, one.grounds, one.witnesses) for one in seen] == [
-        ("aten::mish.out", "backward", "measured", frozenset({"warnings"}))
+        ("aten::mish.out", "backward", "measured", frozenset({"warnings", "registry"}))
     ]
     assert seen[0].message == "aten::mish.out ran on the CPU"
 
