@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,6 +18,9 @@ from smoketest.probe.verdict import Verdict
 __all__ = ["WITNESS", "around_the_graphs", "dynamic", "graph_refused", "not_importable", "op_refused"]
 
 WITNESS = frozenset({"compile_probe"})
+# Dynamo's ids of "the size of this op's result depends on values": with static shapes no graph can hold the op.
+_DATA_DEPENDENT = frozenset({"GB0036", "GB0037", "GB0246"})
+_OPERATOR = re.compile(r"Operator `aten\.(\w+)\.(\w+)`")
 
 
 def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, policy: SitePolicy) -> Observation:
@@ -152,7 +156,7 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
     skipped = () if fullgraph and seen.error else seen.skipped
     for frame in skipped:
         message = f"Dynamo skipped {frame.function}(): it runs as plain Python, in no graph: {frame.reason}"
-        yield _about("NST204", message, frame.id, policy.choose(frame.frames))
+        yield _gave_up(message, frame.id, policy.choose(frame.frames))
     told = {policy.choose(frame.frames) for frame in skipped}
     for broken in seen.breaks:
         site = policy.choose(broken.frames)
@@ -162,7 +166,7 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
                 "graph break that Dynamo cannot go on after: the rest of the function runs as plain Python, in no graph"
             )
             what = what if broken.rest_skipped else "graph break"
-            yield _about("NST204", f"{what}: {broken.reason}", broken.id, site)
+            yield _gave_up(f"{what}: {broken.reason}", broken.id, site)
     for again in recompiled(seen.recompiles):
         found = _about("NST205", again.message, None, policy.choose(again.frames))
         yield replace(found, calls=len(again.guards), remedy=again.remedy)
@@ -178,6 +182,17 @@ def _error(error: CaptureError, policy: SitePolicy) -> Observation:
     in_backward = error.id is None and "backward" in error.message
     found = _about(rule, f"torch.compile raises {error.type}: {error.message}", error.id, policy.choose(error.frames))
     return replace(found, phase="backward") if in_backward else found
+
+
+def _gave_up(message: str, break_id: str | None, site: Site | None) -> Observation:
+    """NST204; NST206 where Dynamo gave up because a size depends on values, which no rewriting of the line cures."""
+    if break_id not in _DATA_DEPENDENT:
+        return _about("NST204", message, break_id, site)
+    named = _OPERATOR.search(message)
+    op = None
+    if named is not None:
+        op = f"aten::{named[1]}" + ("" if named[2] == "default" else f".{named[2]}")
+    return replace(_about("NST206", message, break_id, site), op=op)
 
 
 def _about(rule: str, message: str, break_id: str | None, site: Site | None) -> Observation:

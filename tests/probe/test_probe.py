@@ -324,6 +324,22 @@ def test_sizes_that_come_of_the_values_are_not_to_be_padded(probed: Probe) -> No
     assert again.remedy.startswith("The size does not come from the batch, so padding the batches does not help")
 
 
+def test_a_size_that_depends_on_values_is_a_dynamic_shape_and_not_only_a_graph_break(probed: Probe) -> None:
+    class Masked(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * self.weight
+            return y[y > 0.5].sum()
+
+    result = probed(Masked(), torch.rand(3, 4))
+    (shape,) = found(result, "NST206").values()
+    assert shape.op == "aten::nonzero"
+    assert shape.site is not None
+    assert shape.site.line == line(Masked, 2)
+    assert "output shape depends on input Tensor data" in shape.message
+    assert found(result, "NST204") == {}
+    assert result.graph_breaks == 1
+
+
 def test_over_dynamos_recompile_limit_the_function_is_said_to_run_as_plain_python(probed: Probe) -> None:
     result = probed(Linear(), run_step=lengths(*range(2, 12)), steps=10)
     (given_up,) = found(result, "NST204").values()
