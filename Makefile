@@ -19,6 +19,9 @@ smoke: $(INSTALLED) ## Run configs/gpt2.yaml on the emulated device; the report 
 test: lint ## Lint, types and tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
+conformance: $(INSTALLED) ## PyTorch's operator samples on the emulated device, all of them, against the CPU (10 minutes)
+	$(BIN)/python tests/devices/opinfo.py
+
 lint: $(INSTALLED) ## Style and types only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

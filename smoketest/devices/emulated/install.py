@@ -147,10 +147,10 @@ def _register_kernels(library: torch.library.Library, profile: OperatorProfile, 
 def _native_kernel(op: Overload) -> Kernel | None:
     """How this device computes what the real one has a kernel for; None where PyTorch's composite does it."""
     name = op.name()
-    if has_kernel(name, "CPU"):
+    if torch.Tag.inplace_view in op.tags:  # squeeze_, t_: they change the tensor itself, which an alias cannot
+        return None
+    if has_kernel(name, "CPU") or has_kernel(name, "CompositeExplicitAutograd"):
         return view_kernel(op) if is_view(op) else kernel_for(op)
-    if has_kernel(name, "CompositeExplicitAutograd"):
-        return kernel_for(op)
     if has_kernel(name, "CompositeImplicitAutograd"):
         return None
 
