@@ -60,6 +60,7 @@ class Calls:
         count: how many.
         bytes: that cross, where the calls fell back or copy to the host.
         signatures: dtypes and shapes, the first few that differ.
+        copies: between device and host while the calls ran, where somebody counts them.
         kernels: how often each kernel was recorded on the CPU; a tracker records one at most once in a call.
     """
 
@@ -67,6 +68,7 @@ class Calls:
     bytes: int = 0
     signatures: dict[Signature, None] = field(default_factory=dict)
     kernels: Counter[str] = field(default_factory=Counter)
+    copies: int = 0
 
 
 class FailedOp(NamedTuple):
@@ -86,6 +88,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         context: says in which phase the step is.
         torch_device: type of the device whose tensors matter.
         taken: names recorded on the CPU since it was last asked, each as often as it can tell; called around each op.
+        copied: how often the device copied to or from the host since it was last asked; None where nobody counts.
         before: told (op, module) before each op runs, for the breadcrumb; None if nobody wants to know.
 
     Attributes:
@@ -101,6 +104,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         torch_device: str,
         taken: Callable[[], Collection[str]],
         before: Callable[[str, str | None], None] | None = None,
+        copied: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._origins = origins
@@ -108,6 +112,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._torch_device = torch_device
         self._taken = taken
         self._before = before
+        self._copied = copied
         self.calls: dict[OpKey, Calls] = {}
         self.failed: FailedOp | None = None
         self.strays: set[tuple[str, Phase | None]] = set()
@@ -132,6 +137,8 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._before is not None:
             self._before(op, origin.module)
         self.strays.update((name, phase) for name in self._taken())
+        if self._copied is not None:
+            self._copied()
         signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors[:_MAX_TENSORS])
         try:
             result = func(*args, **kwargs)
@@ -150,6 +157,8 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
             calls = self.calls[key] = Calls()
         calls.count += 1
         calls.kernels.update(fell_back)
+        if self._copied is not None:
+            calls.copies += self._copied()
         if fell_back or sync == "copy":
             calls.bytes += sum(_bytes(tensor) for tensor in crossing if tensor.device.type == self._torch_device)
         if len(calls.signatures) < _MAX_SIGNATURES:

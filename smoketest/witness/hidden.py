@@ -18,7 +18,7 @@ from smoketest.findings import Observation, SitePolicy
 from smoketest.operators.functional import overload
 from smoketest.witness.dispatch import Calls, OpKey, Signature, signature_text
 
-__all__ = ["HIDDEN", "HiddenWork", "doubles", "summary"]
+__all__ = ["HIDDEN", "HiddenWork", "copies", "doubles", "summary"]
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,35 @@ def doubles(traced: Mapping[OpKey, Calls], policy: SitePolicy) -> list[Observati
                 )
             )
     return found
+
+
+def copies(traced: Mapping[OpKey, Calls], policy: SitePolicy) -> list[Observation]:
+    """NST102, measured: calls that copied between device and host though nothing in them asks for it.
+
+    Not copies themselves, nor calls that fell back or in which the host waits, which are findings of their own.
+
+    Args:
+        traced: calls of the traced step, with copies counted.
+        policy: makes sites out of lines.
+    """
+    return [
+        Observation(
+            rule="NST102",
+            op=key.op,
+            called_as=key.op,
+            grounds="measured",
+            phase=key.phase,
+            site=policy.site(*key.line) if key.line is not None else None,
+            module=key.module,
+            shapes=tuple(signature_text(signature) for signature in calls.signatures),
+            calls=calls.count,
+            exact=True,
+            witnesses=frozenset({"copies", "dispatch"}),
+            message=f"{key.op} counts as native and copied between device and host {calls.copies} times",
+        )
+        for key, calls in traced.items()
+        if calls.copies and key.sync is None and _computes_on_device(key)
+    ]
 
 
 def _computes_on_device(key: OpKey) -> bool:

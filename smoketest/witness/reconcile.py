@@ -30,6 +30,7 @@ class Evidence:
 
     Attributes:
         tracked: (name, phase) read from the tracker after every phase of every step, setup included.
+        steady: the same, of the steps after the warm-up only; None before there is one.
         warned: warnings, each once.
         traced: calls of the traced step; empty before it.
         counted_by: which witness told what each call of the traced step reached: ``tracker``, or ``kernels``, which is
@@ -39,6 +40,7 @@ class Evidence:
     """
 
     tracked: set[tuple[str, Phase | None]] = field(default_factory=set)
+    steady: set[tuple[str, Phase | None]] | None = None
     warned: Collection[SeenWarning] = ()
     traced: TracedCalls = field(default_factory=dict)
     counted_by: Literal["tracker", "kernels"] = "tracker"
@@ -203,7 +205,12 @@ def _unplaced(
 ) -> Observation:
     grounds = _grounds(name, profile)
     kind = _kind(name, profile, evidence.strict)
-    where = "at setup: " if phase == "setup" else ""
+    where = ""
+    if phase == "setup":
+        again = any(when != "setup" for other, when in evidence.tracked if other == name)
+        where = "at setup: " if again else "at setup only: "
+    elif evidence.steady is not None and (name, phase) not in evidence.steady and "tracker" in witnesses:
+        where = "in the warm-up only: "
     return Observation(
         rule="NST101",
         op=name,

@@ -8,6 +8,7 @@ from typing import Any
 from smoketest.config.models import Check
 from smoketest.devices.base import Device
 from smoketest.findings.report import WorkloadInfo
+from smoketest.witness.copies import extension
 from smoketest.witness.dispatch import signature_text
 from smoketest.workload import Workload
 from smoketest.workload.batches import call_for
@@ -52,6 +53,11 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
             "this torch-neuronx has no op tracker: no fallback seen does not mean that there was none",
         )
     if device.kind == "neuron":
+        if extension() is None:
+            yield (
+                "copies to the host inside native ops",
+                "this torch-neuronx has no copy functions that can be counted",
+            )
         yield (
             "what the backend's C++ code prints about fallbacks",
             "only Python warnings and log records are read; TORCH_NEURONX_LOG_LEVEL=3 shows the lines in the log",

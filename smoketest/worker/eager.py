@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Literal
 
 from smoketest.devices.cpu import CpuDevice
@@ -21,6 +21,7 @@ from smoketest.supervise.protocol import (
 )
 from smoketest.witness import failures, hidden, reconcile
 from smoketest.witness.context import Context
+from smoketest.witness.copies import Copies, extension
 from smoketest.witness.dispatch import DispatchWitness, FailedOp
 from smoketest.witness.kernels import Kernels
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
@@ -146,6 +147,8 @@ class EagerRun:
                 losses = workload.step(index, clock.phase)
         finally:
             met = {name for key in self.evidence.traced for name in key.fell_back}  # a mode can change the names
+            if role != "warmup":
+                self.evidence.steady = (self.evidence.steady or set()) | clock.recorded
             self.evidence.tracked |= {seen for seen in clock.recorded if role != "traced" or seen[0] not in met}
         loss = loss_value(losses)
         self.tracker.take()  # reading the loss is our own work
@@ -169,8 +172,17 @@ class EagerRun:
         device = self.job.device
         kernels = Kernels(device.device) if isinstance(device, EmulatedAdapter) else None
         taken = kernels.take if kernels is not None else self.tracker.take
-        witness = DispatchWitness(origins, self.context, device.torch_device, taken, self.job.breadcrumb.op)
-        return _Tracing(self, modules, witness, kernels)
+        module = extension() if device.kind == "neuron" else None
+        copies = Copies(module) if module is not None else None
+        witness = DispatchWitness(
+            origins,
+            self.context,
+            device.torch_device,
+            taken,
+            before=self.job.breadcrumb.op,
+            copied=copies.take if copies is not None else None,
+        )
+        return _Tracing(self, witness, [part for part in (modules, kernels, copies) if part is not None])
 
     def origins(self, workload: Workload) -> tuple[ModuleStack, Origins]:
         """What finds module and line of an op; the module stack is not entered yet."""
@@ -180,7 +192,15 @@ class EagerRun:
     def send_findings(self) -> None:
         """Send all findings up to now, where they differ from what was sent."""
         seen = self.evidence
-        known = (len(seen.tracked), len(seen.warned), len(seen.traced), len(self.continued_past()), len(self.raised))
+        steady = -1 if seen.steady is None else len(seen.steady)
+        known = (
+            len(seen.tracked),
+            steady,
+            len(seen.warned),
+            len(seen.traced),
+            len(self.continued_past()),
+            len(self.raised),
+        )
         if known == self.known:  # evidence only grows
             return
         self.known = known
@@ -196,7 +216,8 @@ class EagerRun:
         broken = [*past, *(seen.op for seen in self.raised if seen.op)]
         seen = [] if device.kind == "cpu" else reconcile.observations(self.evidence, device.profile, policy, broken)
         waits = [] if device.kind == "cpu" else reconcile.host_syncs(self.evidence.traced, policy)
-        waits += [] if device.kind == "cpu" else hidden.doubles(self.evidence.traced, policy)
+        if device.kind != "cpu":
+            waits += hidden.doubles(self.evidence.traced, policy) + hidden.copies(self.evidence.traced, policy)
         return merge([*seen, *waits, *failures.continued(past, self.evidence.traced, policy), *self.raised])
 
     def continued_past(self) -> tuple[str, ...]:
@@ -280,27 +301,28 @@ class EagerRun:
 
 
 class _Tracing:
-    """The traced step: module names, the dispatch mode and the device's kernels, and afterwards what they saw."""
+    """The traced step: the dispatch mode and all it asks, and afterwards what they saw."""
 
-    def __init__(self, run: EagerRun, modules: ModuleStack, witness: DispatchWitness, kernels: Kernels | None) -> None:
-        self.run, self.modules, self.witness, self.kernels = run, modules, witness, kernels
+    def __init__(
+        self, run: EagerRun, witness: DispatchWitness, parts: Sequence[AbstractContextManager[object]]
+    ) -> None:
+        self.run, self.witness, self.parts = run, witness, parts
+        self.entered = ExitStack()
 
     def __enter__(self) -> None:
-        self.modules.__enter__()
-        if self.kernels is not None:
-            self.kernels.__enter__()
-        self.witness.__enter__()  # type: ignore[no-untyped-call]
+        for part in self.parts:
+            self.entered.enter_context(part)
+        self.entered.enter_context(self.witness)
 
     def __exit__(self, *exception: object) -> None:
-        self.witness.__exit__(*exception)  # type: ignore[no-untyped-call]
-        if self.kernels is not None:
-            self.kernels.__exit__(None, None, None)
-            self.run.evidence.counted_by = "kernels"
-        self.modules.__exit__(None, None, None)
-        self.run.evidence.tracked |= self.witness.strays
+        self.entered.close()
+        evidence = self.run.evidence
+        if any(isinstance(part, Kernels) for part in self.parts):
+            evidence.counted_by = "kernels"
+        evidence.tracked |= self.witness.strays
+        evidence.traced = self.witness.calls
+        evidence.complete = exception[0] is None
         self.run.failed = self.witness.failed
-        self.run.evidence.traced = self.witness.calls
-        self.run.evidence.complete = exception[0] is None
 
 
 def _schedule(job: Job) -> Iterator[tuple[int, Role]]:

@@ -47,8 +47,8 @@ def test_loud_and_silent_devices_give_the_same_findings_but_for_the_witnesses() 
     traced = {key("aten::atan2", "aten::atan2.out"): calls()}
     tracked = {("aten::atan2.out", "forward"), ("aten::erfinv.out", "optimizer")}
     warned = [SeenWarning("aten::atan2.out", "forward"), SeenWarning("aten::erfinv.out", "optimizer")]
-    silent = merge(see(Evidence(set(tracked), [], traced)))  # type: ignore[arg-type]
-    loud = merge(see(Evidence(set(tracked), warned, traced)))  # type: ignore[arg-type]
+    silent = merge(see(Evidence(set(tracked), None, [], traced)))  # type: ignore[arg-type]
+    loud = merge(see(Evidence(set(tracked), None, warned, traced)))  # type: ignore[arg-type]
     assert [one.model_copy(update={"witnesses": ()}) for one in loud] == [
         one.model_copy(update={"witnesses": ()}) for one in silent
     ]
@@ -59,7 +59,7 @@ def test_loud_and_silent_devices_give_the_same_findings_but_for_the_witnesses() 
 def test_a_name_only_the_tracker_knows_is_a_finding_without_a_site() -> None:
     traced = {key("aten::atan2", "aten::atan2.out"): calls()}
     tracked = {("aten::atan2.out", "forward"), ("aten::atan2.out", "optimizer")}
-    seen = see(Evidence(tracked, [], traced))  # type: ignore[arg-type]
+    seen = see(Evidence(tracked, None, [], traced))  # type: ignore[arg-type]
     assert [(one.phase, one.site is None, one.calls, one.exact) for one in seen] == [
         ("forward", False, 1, True),
         ("optimizer", True, None, False),
@@ -86,7 +86,7 @@ def test_kernels_count_what_a_composite_reached() -> None:
     reached.kernels.update({"aten::tan.out": 10})
     traced = {key("aten::_foreach_tan", "aten::tan.out"): reached}
     tracked = {("aten::tan.out", "forward")}
-    (seen,) = see(Evidence(tracked, [], traced, counted_by="kernels"))  # type: ignore[arg-type]
+    (seen,) = see(Evidence(tracked, None, [], traced, counted_by="kernels"))  # type: ignore[arg-type]
     assert (seen.calls, seen.exact, seen.bytes) == (10, True, 96)
     assert seen.witnesses == {"kernels", "dispatch", "tracker"}
 
@@ -102,18 +102,27 @@ def test_predictions_are_worded_by_what_they_stand_on() -> None:
     assert reported.message.startswith("predicted fallback: aten::acos was seen to run on the CPU of a real device")
     setup = see(Evidence(tracked={("aten::native_batch_norm", "setup")}))[0]
     assert setup.phase == "setup"
-    assert setup.message.startswith("at setup: possible fallback")
+    assert setup.message.startswith("at setup only: possible fallback")
+
+
+def test_a_fallback_of_the_warm_up_alone_is_said_to_be_that() -> None:
+    tracked = {("aten::atan2.out", "forward"), ("aten::acos.out", "forward")}
+    acos, atan2 = see(Evidence(set(tracked), {("aten::acos.out", "forward")}))  # type: ignore[arg-type]
+    assert atan2.message.startswith("in the warm-up only: predicted fallback")
+    assert acos.message.startswith("predicted fallback")
+    not_yet = see(Evidence(set(tracked)))  # type: ignore[arg-type]
+    assert not any("warm-up" in seen.message for seen in not_yet)
 
 
 def test_the_overload_of_untraced_steps_wins_over_the_one_a_mode_chooses() -> None:
     traced = {key("aten::_ctc_loss.Tensor", "aten::_ctc_loss.Tensor"): calls()}
-    (seen,) = see(Evidence({("aten::_ctc_loss", "forward")}, [], traced))
+    (seen,) = see(Evidence({("aten::_ctc_loss", "forward")}, None, [], traced))
     assert (seen.op, seen.site is None) == ("aten::_ctc_loss", False)
 
 
 def test_in_an_unsplit_step_the_traced_phases_are_the_ones_told() -> None:
     traced = {key("aten::atan2", "aten::atan2.out", phase="backward"): calls()}
-    (seen,) = see(Evidence({("aten::atan2.out", None)}, [], traced))
+    (seen,) = see(Evidence({("aten::atan2.out", None)}, None, [], traced))
     assert seen.phase == "backward"
 
 

@@ -554,3 +554,41 @@ def loss_fn(output, batch): return output.mean()
     failed = run_worker(workload(tmp_path, text)).failed
     assert failed.exit_code == 4
     assert failed.message == "net.py:6: the training step, on plain CPU, raised ValueError: not today"
+
+
+FIRST_TIME = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 4)
+        self.register_buffer("scale", torch.ones(4))
+        self.ready = False
+
+    def forward(self, x):
+        if not self.ready:
+            self.scale.copy_(torch.atan2(self.scale, self.scale))
+            self.ready = True
+        return self.out(x) * self.scale
+
+
+def make_model():
+    return Net()
+
+
+def make_batch(step):
+    return (torch.ones(2, 4),), {}
+
+
+def loss_fn(output, batch):
+    return output.square().mean()
+"""
+
+
+def test_a_fallback_in_the_warm_up_only_is_said_to_be_that(run_worker: Any, tmp_path: Path) -> None:
+    worker = run_worker(workload(tmp_path, FIRST_TIME))
+    (found,) = worker.findings
+    assert (found.op, found.phase, found.site, found.calls_per_step) == ("aten::atan2.out", "forward", None, None)
+    assert found.message.startswith("in the warm-up only: predicted fallback")
