@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -161,6 +161,10 @@ def capture(
     if seen.error is not None and seen.error.own_run:
         # A graph that cannot be run gives nothing to go backward from, so its backward graph is asked for with it.
         seen = _capture(model, run_step, steps, fullgraph, table, eager_backward=True)
+    if not seen.graphs and not seen.skipped and seen.error is None:
+        # The step never calls the model itself: a GAN's calls its two networks. Each is compiled by itself then.
+        parts = _called_from_outside(model, run_step)
+        seen = _capture(model, run_step, steps, fullgraph, table, parts=parts) if parts else seen
     return seen
 
 
@@ -171,11 +175,18 @@ def _capture(
     fullgraph: bool,
     decompositions: dict[Any, Callable[..., Any]],
     eager_backward: bool = False,
+    parts: tuple[nn.Module, ...] = (),
 ) -> Capture:
     recorder = _Recorder(model, decompositions)
     error = None
-    with compat.fresh_dynamo(eager_backward), compat.kept_out_of_dynamo("smoketest"), _unchanged(model):
-        compiled = torch.compile(model, backend=recorder.backend, dynamic=False, fullgraph=fullgraph)
+    options: dict[str, Any] = {"backend": recorder.backend, "dynamic": False, "fullgraph": fullgraph}
+    with (
+        compat.fresh_dynamo(eager_backward),
+        compat.kept_out_of_dynamo("smoketest"),
+        _unchanged(model),
+        compat.compiled_in_place(parts, options),
+    ):
+        compiled = model if parts else torch.compile(model, **options)
         # The backend's fused attention is decomposed to plain matmuls; the math path is what it comes to.
         with sdpa_kernel(SDPBackend.MATH):
             for index in range(steps):
@@ -183,6 +194,30 @@ def _capture(
                 if error is not None:
                     break
         return Capture(tuple(recorder.graphs), *_around_the_graphs(), error)
+
+
+def _called_from_outside(model: nn.Module, run_step: RunStep) -> tuple[nn.Module, ...]:
+    """The modules within `model` that a step calls by themselves, not from the forward of another one."""
+    depth = 0
+    found: dict[int, nn.Module] = {}
+
+    def enter(module: nn.Module, _: Any) -> None:
+        nonlocal depth
+        if depth == 0:
+            found[id(module)] = module
+        depth += 1
+
+    def leave(*_: Any) -> None:
+        nonlocal depth
+        depth -= 1
+
+    with ExitStack() as hooks, _unchanged(model), suppress(Exception):
+        for module in model.modules():
+            hooks.callback(module.register_forward_pre_hook(enter).remove)
+            hooks.callback(module.register_forward_hook(leave, always_call=True).remove)
+        run_step(model, 0)
+    inside = {id(part) for module in found.values() for part in module.modules() if part is not module}
+    return tuple(module for key, module in found.items() if key not in inside)
 
 
 class _Recorder:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ import torch._functorch.config
 from torch._dynamo import symbolic_convert, trace_rules
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.external_utils import wrap_inline
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import CompileContext
 
@@ -27,6 +28,7 @@ __all__ = [
     "aot_backend",
     "break_records",
     "compile_id",
+    "compiled_in_place",
     "frame_records",
     "fresh_dynamo",
     "kept_out_of_dynamo",
@@ -135,6 +137,22 @@ def kept_out_of_dynamo(*modules: str) -> Iterator[None]:
     finally:
         trace_rules.SKIP_DIRS[:] = before
         trace_rules._recompile_re()
+
+
+@contextmanager
+def compiled_in_place(modules: Iterable[torch.nn.Module], options: dict[str, Any]) -> Iterator[None]:
+    """Let each module's own calls be compiled, as ``nn.Module.compile`` does, which has no way back.
+
+    Nor does that one see a module of torch.nn itself, whose frames Dynamo does not start in: hence the wrapper.
+    """
+    before = [(module, module._compiled_call_impl) for module in modules]
+    try:
+        for module, _ in before:
+            module._compiled_call_impl = torch.compile(wrap_inline(module._call_impl), **options)
+        yield
+    finally:
+        for module, call in before:
+            module._compiled_call_impl = call
 
 
 def aot_backend(

@@ -36,6 +36,7 @@ from smoketest.probe.graphs import (
 from smoketest.probe.lower import Lowered, LoweringProcess, missing_reason
 from smoketest.probe.lowering_worker import STAGES, Answer
 from smoketest.probe.prepare import lowerable
+from smoketest.probe.repro import FailingGraph, Key
 from smoketest.probe.verdict import Judge, Outcome, Verdict, what_happened, worst
 
 __all__ = ["NodeCounts", "ProbeResult", "probe"]
@@ -78,6 +79,7 @@ class ProbeResult:
         graph_breaks: how often Dynamo ended a graph and began another.
         skipped_frames: functions it left to plain Python.
         recompiles: functions compiled once more.
+        failing: the graphs that were refused, for repro files (`smoketest.probe.repro.write`).
         lowering_skipped: why nothing was lowered, with what to type; None where it was.
         not_checked: what this result says nothing about.
     """
@@ -92,6 +94,7 @@ class ProbeResult:
     graph_breaks: int = 0
     skipped_frames: int = 0
     recompiles: int = 0
+    failing: Mapping[Key, FailingGraph] = field(default_factory=dict, repr=False)
     lowering_skipped: str | None = None
     not_checked: tuple[NotChecked, ...] = ()
 
@@ -146,6 +149,7 @@ def probe(
         graph_breaks=len(seen.breaks),
         skipped_frames=len(seen.skipped),
         recompiles=len(seen.recompiles),
+        failing=sweep.failing,
         lowering_skipped=missing,
         not_checked=tuple(_not_checked(seen, sweep, missing)),
     )
@@ -168,6 +172,7 @@ class _Sweep:
         observations: of nodes and graphs.
         upstream: ops that torch-mlir itself broke on, and how.
         lost: whole graphs that it broke on, by id, and how.
+        failing: one refused graph for each finding there will be.
     """
 
     def __init__(self, seen: Capture, policy: SitePolicy) -> None:
@@ -176,6 +181,8 @@ class _Sweep:
         self.observations: list[Observation] = []
         self.upstream: dict[str, str] = {}
         self.lost: dict[str, str] = {}
+        self.failing: dict[Key, FailingGraph] = {}
+        self._engine = "torch-mlir"
         self._seen = seen
         self._prepared = {graph.id: lowerable(graph.spec) for graph in seen.graphs}
         self._of_node: dict[tuple[str, str], Verdict] = {}
@@ -185,6 +192,7 @@ class _Sweep:
     def lower(self, process: LoweringProcess, judge: Judge, tell: OnProgress) -> None:
         """Lower every distinct op, then every graph none of whose nodes stands in the way."""
         known = process.hello().higher_order
+        self._engine = f"torch-mlir {process.hello().torch_mlir}"
         work = [(graph, node) for graph in self._seen.graphs for node in _calls(self._prepared[graph.id])]
         for done, (graph, node) in enumerate(work):
             tell("lower", done, len(work))
@@ -206,9 +214,13 @@ class _Sweep:
         elif not node.is_op:
             self.observations.append(observe.not_importable(graph, node, self.policy))
         else:
-            verdict = self._of_node[graph.id, node.name] = self._op(str(node.target), one_op(spec, node), judge)
+            alone = one_op(spec, node)
+            verdict = self._of_node[graph.id, node.name] = self._op(str(node.target), alone, judge)
             if verdict.outcome in ("fails", "unknown"):
-                self.observations.append(observe.op_refused(graph, node, verdict, self.policy))
+                refused = observe.op_refused(graph, node, verdict, self.policy)
+                self.observations.append(refused)
+                if verdict.refused:
+                    self._keep(refused, str(node.target), alone, verdict.sentence)
             if verdict.outcome == "unknown" and not verdict.refused:
                 self.upstream[str(node.target)] = verdict.sentence
 
@@ -243,7 +255,13 @@ class _Sweep:
         if not isinstance(answer, Answer):
             self.lost[graph.id] = what_happened(answer)[1]
         elif not answer.lowers:
-            self.observations.append(observe.graph_refused(graph, answer, self.policy))
+            refused = observe.graph_refused(graph, answer, self.policy)
+            self.observations.append(refused)
+            self._keep(refused, f"graph {graph.id} as a whole", whole, answer.sentence)
+
+    def _keep(self, seen: Observation, what: str, graph: GraphSpec, sentence: str) -> None:
+        failing = FailingGraph(what, graph, seen.stage or "captured", sentence, self._engine)
+        self.failing.setdefault((seen.rule, seen.op, seen.phase, seen.site), failing)
 
     def counts(self, graph: CapturedGraph) -> NodeCounts:
         """What became of the nodes of a graph."""

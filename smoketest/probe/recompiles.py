@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from smoketest.findings.guards import about_guard
 from smoketest.probe.capture import Frames, Recompile
 
 __all__ = ["Recompiled", "recompiled"]
@@ -45,7 +46,8 @@ class Recompiled:
     def message(self) -> str:
         """One sentence: how often, which guard, which sizes, and what further batches would do."""
         rest = [guard for guard in dict.fromkeys(self.guards) if not _SIZE.search(guard)]
-        what = [*(_sizes(*entry) for entry in self.sizes.items()), *rest]
+        other = [f"{about_guard(guard).cause} (guard: {guard})" for guard in rest]
+        what = [*(_sizes(*entry) for entry in self.sizes.items()), *other]
         first = next((guard for guard in self.guards if _SIZE.search(guard)), None)
         guard = f" (guard: {first})" if first else ""
         outlook = f"; {self._outlook()}" if self.sizes else ""
@@ -68,7 +70,7 @@ class Recompiled:
     def remedy(self) -> str:
         """What to do, and how many compiles are left then."""
         if not self.sizes:
-            return "Make what the guard names the same in every call: each of its values is one more compile."
+            return " ".join(dict.fromkeys(about_guard(guard).remedy for guard in self.guards))
         if self.own_sizes:
             return (
                 "The size does not come from the batch, so padding the batches does not help: give the tensor a fixed "

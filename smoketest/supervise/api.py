@@ -23,4 +23,5 @@ def run(check: Check | Path | str, *, output: Path | str | None, compile: bool) 
         loaded, folder = load_check(path), (Path.cwd() / path).parent
     with tempfile.TemporaryDirectory(prefix="smoketest-") as scratch:
         where = Path(scratch) if output is None else Path(output)
-        return run_check(loaded, Options(output=where, root=project_root(folder), compile=compile))
+        keep = output is not None
+        return run_check(loaded, Options(output=where, root=project_root(folder), compile=compile, keep=keep))

@@ -66,6 +66,7 @@ class Request(Message):
         breadcrumb: path of the shared file, `BREADCRUMB_SIZE` bytes.
         stop_at_error: raise where the device raises, instead of going on.
         debug: send our own frames with a failure too.
+        output: the report's folder, for files that go beside it; None where nothing is kept.
     """
 
     part: Part
@@ -76,6 +77,7 @@ class Request(Message):
     breadcrumb: Path
     stop_at_error: bool = False
     debug: bool = False
+    output: Path | None = None
 
 
 class Hello(Message):

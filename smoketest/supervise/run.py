@@ -72,6 +72,7 @@ class Options:
         debug: frames of this package in failures too.
         command: what to type to run it again, for the report.
         worker: module that is the worker.
+        keep: whether files that findings name (repros) are written beside the report.
         limits: how long to wait.
     """
 
@@ -82,6 +83,7 @@ class Options:
     debug: bool = False
     command: str | None = None
     worker: str = "smoketest.worker"
+    keep: bool = True
     limits: Limits = field(default_factory=Limits)
 
 
@@ -241,6 +243,7 @@ class _Run:
             message = protocol.Request(
                 part=name, check=self.check.model_dump(mode="json"), device=self.check.device, root=root, events=events,
                 breadcrumb=crumb, stop_at_error=self.options.stop_at_error, debug=self.options.debug,
+                output=self.logs.parent.resolve() if self.options.keep else None,
             )  # fmt: skip
             request.write_text(message.model_dump_json(), encoding="utf-8")
 

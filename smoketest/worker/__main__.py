@@ -57,6 +57,7 @@ def _run(request: Request, channel: Channel) -> None:
         environment=environment,
         emit=channel.emit,
         breadcrumb=BreadcrumbFile(request.breadcrumb),
+        output=request.output,
     )
     if request.part == "eager":
         from smoketest.worker import eager

@@ -7,8 +7,9 @@ import contextlib
 import torch
 
 from smoketest.findings import merge
-from smoketest.findings.report import CompilePart, DeviceInfo, OperatorRow
+from smoketest.findings.report import CompilePart, DeviceInfo, Finding, OperatorRow
 from smoketest.operators.profile import load_profile
+from smoketest.probe import repro
 from smoketest.probe.probe import ProbeResult, probe
 from smoketest.supervise.protocol import Facts, FindingsSoFar, Note, PhaseStarted, Progress, Result
 from smoketest.worker import describe
@@ -49,8 +50,20 @@ def run(job: Job) -> None:
         job.note("recompiles that later batches cause", f"the compile probe takes the first {_MOST_STEPS} batches")
     for note in result.not_checked:
         job.emit(Note(not_checked=note))
-    job.emit(FindingsSoFar(findings=merge(result.observations)))
+    job.emit(FindingsSoFar(findings=_with_repros(job, result)))
     job.emit(Result(compile=_part(result), operators=_rows(result)))
+
+
+def _with_repros(job: Job, result: ProbeResult) -> tuple[Finding, ...]:
+    """The findings, with a file each for what fails, if there is a folder for them."""
+    findings = merge(result.observations)
+    if job.output is None:
+        return findings
+    try:
+        return repro.write(findings, result.failing, job.output)
+    except OSError as error:
+        job.note("repro files", f"they cannot be written: {error.strerror or error}")
+        return findings
 
 
 def _warm_up(made: Workload) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from smoketest.config.models import Check
 from smoketest.devices.base import Device
@@ -26,6 +27,7 @@ class Job:
         environment: versions and settings.
         emit: sends a message to the supervisor.
         breadcrumb: where to write what is going on.
+        output: the report's folder, for files that go beside it; None where nothing is kept.
     """
 
     check: Check
@@ -34,6 +36,7 @@ class Job:
     environment: Environment
     emit: Callable[[Message], None]
     breadcrumb: BreadcrumbFile
+    output: Path | None = None
 
     def note(self, what: str, why: str) -> None:
         """Tell that something was not checked."""

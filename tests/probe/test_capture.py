@@ -195,3 +195,21 @@ def test_the_step_computes_what_it_computes_without_compiling() -> None:
 @pytest.mark.parametrize("name", ["aten::silu", "aten::embedding_dense_backward"])
 def test_the_packaged_profiles_names_are_the_default(name: str) -> None:
     assert name in {op.name() for op in decomposition_table()}
+
+
+def test_networks_that_a_step_calls_by_themselves_are_compiled_each_by_itself() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.maker, self.critic = nn.Sequential(nn.Linear(2, 3), nn.Tanh()), nn.Linear(3, 1)
+
+    def step(model: Any, index: int) -> None:
+        model.critic(model.maker(torch.randn(4, 2))).mean().backward()
+
+    pair = Pair()
+    seen = capture(pair, step, steps=1)
+    assert [graph.direction for graph in seen.graphs].count("forward") == 2
+    assert {origin.module for graph in seen.graphs for origin in graph.origins.values()} >= {"maker.0", "critic"}
+    assert pair.maker._compiled_call_impl is None
+    assert pair.critic._compiled_call_impl is None
+    assert all(parameter.grad is None for parameter in pair.parameters())
