@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 SCRIPT = """
-import json, sys, warnings
+import json, sys, threading, warnings
 import torch
 import smoketest
 
@@ -87,6 +87,19 @@ told["until it raised"] = all_of(seen)
 told["restored"] = [warnings.filters == filters, device.observe.__self__._tracker.observer is None,
                     len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()),
                     len(torch.nn.modules.module._global_forward_hooks)]
+layer = model.layers[0]
+def of_one(parameters, row):
+    return torch.func.functional_call(layer, parameters, (row,)).sum()
+with smoketest.watch(model, trace=True) as seen:
+    torch.func.vmap(torch.func.grad(of_one), (None, 0))(dict(layer.named_parameters()), x)
+told["torch.func"] = rows(seen.fallbacks)
+def elsewhere():
+    torch.acos(x.detach() * 0.1)
+with smoketest.watch(model, trace=True) as seen:
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+told["another thread"] = rows(seen.fallbacks)
 outer = smoketest.watch()
 with outer:
     try:
@@ -139,6 +152,16 @@ def test_with_trace_it_tells_line_module_phase_and_count(told: dict[str, Any]) -
     (wait,) = told["traced"]["host_syncs"]
     assert wait[:5] == ["NST103", "aten::_local_scalar_dense", "forward", "value = step().item()", 1]
     assert told["traced"]["clean"] is False
+
+
+def test_calls_under_torch_func_have_line_and_module(told: dict[str, Any]) -> None:
+    ((rule, op, phase, line, *_, modules, _witnesses),) = told["torch.func"]
+    assert (rule, op, phase, line) == ("NST101", "aten::atan2.out", "forward", "return torch.atan2(y, y.exp())")
+    assert modules == [["layers.0", 1]]
+
+
+def test_what_another_thread_ran_is_told_without_a_line(told: dict[str, Any]) -> None:
+    assert told["another thread"] == [["NST101", "aten::acos.out", None, None, None, False, [], ["tracker"]]]
 
 
 def test_clean_is_said_of_code_without_a_fallback(told: dict[str, Any]) -> None:
