@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from smoketest.devices.emulated import EmulatedDevice
-from smoketest.operators.evidence import grounds_for
+from smoketest.operators.evidence import cannot_lower, grounds_for
 
 transformers = pytest.importorskip("transformers")
 
@@ -42,6 +43,39 @@ def resnet() -> nn.Module:
     return transformers.ResNetForImageClassification(config)  # type: ignore[no-any-return]
 
 
+class UNet(nn.Module):
+    """Down, up, a skip connection; group norm and attention in the middle, as diffusion models have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = nn.Linear(1, 8)
+        self.enter = nn.Conv2d(3, 8, 3, padding=1)
+        self.down = nn.Conv2d(8, 8, 3, stride=2, padding=1)
+        self.norm = nn.GroupNorm(2, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.up = nn.ConvTranspose2d(8, 8, 2, stride=2)
+        self.leave = nn.Conv2d(16, 3, 3, padding=1)
+
+    def forward(self, pixel_values: Tensor, noise: Tensor, time: Tensor) -> SimpleNamespace:
+        x = self.enter(pixel_values + noise) + self.time(time)[:, :, None, None]
+        h = nn.functional.silu(self.norm(self.down(x)))
+        flat = h.flatten(2).transpose(1, 2)
+        h = h + self.attention(flat, flat, flat, need_weights=False)[0].transpose(1, 2).unflatten(2, h.shape[2:])
+        out = self.leave(torch.cat([self.up(h), x], 1))
+        return SimpleNamespace(loss=nn.functional.mse_loss(out, noise))
+
+
+class Regression(nn.Module):
+    """A multilayer perceptron with a mean squared error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 1))
+
+    def forward(self, x: Tensor, y: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(loss=nn.functional.mse_loss(self.layers(x), y))
+
+
 def tokens() -> dict[str, Tensor]:
     ids = torch.randint(3, 100, (2, 16))
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
@@ -51,12 +85,18 @@ def images(size: int) -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(2, 3, size, size), "labels": torch.randint(0, 2, (2,))}
 
 
+def noisy() -> dict[str, Tensor]:
+    return {"pixel_values": torch.randn(2, 3, 8, 8), "noise": torch.randn(2, 3, 8, 8), "time": torch.rand(2, 1)}
+
+
 CONTROLS: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Tensor]]]] = {
     "gpt2": (gpt2, tokens),
     "bert": (bert, tokens),
     "llama": (llama, tokens),
     "vit": (vit, lambda: images(16)),
     "resnet": (resnet, lambda: images(32)),
+    "unet": (UNet, noisy),
+    "mse": (Regression, lambda: {"x": torch.randn(8, 4), "y": torch.randn(8, 1)}),
 }
 
 
@@ -92,8 +132,11 @@ def test_no_fallback_of_a_control_has_grounds_to_deny(name: str, autocast: bool,
     train("neuron", make, batch, autocast=autocast)
     assert device.get_executed_ops() != []
     grounds = {op: grounds_for(op, device.profile) for op in device.get_fallback_ops()}
+    assert cannot_lower() != {}
     assert set(grounds.values()) <= {"no_kernel_known"}, grounds
     if name in ("gpt2", "bert", "llama"):
         assert grounds == {}
+    if name in ("unet", "mse"):
+        assert {"aten::mse_loss.out", "aten::mse_loss_backward"} <= set(grounds)
     if name == "resnet":
         assert {"aten::native_batch_norm", "aten::native_batch_norm_backward"} <= set(grounds)
