@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -179,14 +180,15 @@ def _capture(
 ) -> Capture:
     recorder = _Recorder(model, decompositions)
     error = None
-    options: dict[str, Any] = {"backend": recorder.backend, "dynamic": False, "fullgraph": fullgraph}
+    options: dict[str, Any] = {"dynamic": False, "fullgraph": fullgraph}
+    backends = {part: partial(recorder.backend, root=recorder.name_of(part)) for part in parts}
     with (
         compat.fresh_dynamo(eager_backward),
         compat.kept_out_of_dynamo("smoketest"),
         _unchanged(model),
-        compat.compiled_in_place(parts, options),
+        compat.compiled_in_place(backends, options),
     ):
-        compiled = model if parts else torch.compile(model, **options)
+        compiled = model if parts else torch.compile(model, backend=recorder.backend, **options)
         # The backend's fused attention is decomposed to plain matmuls; the math path is what it comes to.
         with sdpa_kernel(SDPBackend.MATH):
             for index in range(steps):
@@ -227,18 +229,23 @@ class _Recorder:
         self.graphs: list[CapturedGraph] = []
         self.raised: list[Exception] = []
         self._decompositions = decompositions
-        self._names = {id(module): name for name, module in model.named_modules()}
+        self._names: dict[int, str] = {id(module): name for name, module in model.named_modules()}
+        self._names[id(model)] = self._root = type(model).__name__
         self._count = 0
 
-    def backend(self, graph: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        """What torch.compile calls with each graph."""
+    def name_of(self, module: nn.Module) -> str:
+        """The qualified name of a module in the model; the model itself goes by its class."""
+        return self._names[id(module)]
+
+    def backend(self, graph: fx.GraphModule, inputs: list[Any], root: str | None = None) -> Callable[..., Any]:
+        """What torch.compile calls with each graph; `root` names the module that is compiled: the model if None."""
         number = self._count
         self._count += 1
         again = not (compat.compile_id() or "/0").endswith("/0")
 
         def write_down(direction: Direction) -> compat.Compiler:
             def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
-                self._record(f"{number}.{direction}", direction, lowered, again)
+                self._record(f"{number}.{direction}", direction, lowered, again, root or self._root)
                 return compat.boxed(lowered, self.raised.append)
 
             return compiler
@@ -247,9 +254,9 @@ class _Recorder:
         result: Callable[..., Any] = aot(graph, inputs)
         return result
 
-    def _record(self, name: str, direction: Direction, graph: fx.GraphModule, again: bool) -> None:
+    def _record(self, name: str, direction: Direction, graph: fx.GraphModule, again: bool, root: str) -> None:
         origins = {
-            node.name: Origin(frames_of(node.meta.get("stack_trace")), self._module(node), _called_as(node))
+            node.name: Origin(frames_of(node.meta.get("stack_trace")), self._module(node) or root, _called_as(node))
             for node in graph.graph.nodes
             if node.op == "call_function"
         }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -140,15 +140,15 @@ def kept_out_of_dynamo(*modules: str) -> Iterator[None]:
 
 
 @contextmanager
-def compiled_in_place(modules: Iterable[torch.nn.Module], options: dict[str, Any]) -> Iterator[None]:
-    """Let each module's own calls be compiled, as ``nn.Module.compile`` does, which has no way back.
+def compiled_in_place(backends: Mapping[torch.nn.Module, Any], options: dict[str, Any]) -> Iterator[None]:
+    """Let the calls of each module be compiled with its backend, as ``nn.Module.compile`` does, which has no way back.
 
     Nor does that one see a module of torch.nn itself, whose frames Dynamo does not start in: hence the wrapper.
     """
-    before = [(module, module._compiled_call_impl) for module in modules]
+    before = [(module, module._compiled_call_impl) for module in backends]
     try:
-        for module, _ in before:
-            module._compiled_call_impl = torch.compile(wrap_inline(module._call_impl), **options)
+        for module, backend in backends.items():
+            module._compiled_call_impl = torch.compile(wrap_inline(module._call_impl), backend=backend, **options)
         yield
     finally:
         for module, call in before:
