@@ -58,9 +58,14 @@ class SmoketestError(Exception):
 
 
 class ConfigError(SmoketestError):
-    """The check is wrong, found without running any user code."""
+    """The check is wrong, found without running any user code.
+
+    Attributes:
+        others: further mistakes of the same check, each with its own place.
+    """
 
     exit_code = 2
+    others: tuple[ConfigError, ...] = ()
 
 
 class ProfileError(ConfigError):

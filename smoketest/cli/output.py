@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 __all__ = ["emit", "error_text", "printable", "say", "use_color", "width"]
 
 
+_MOST = 9
+"""Mistakes of one check shown after its first one."""
+
+
 def say(text: str) -> None:
     """One message to the person, on stderr."""
     _write(sys.stderr, text.rstrip("\n") + "\n")
@@ -25,7 +29,10 @@ def emit(text: str) -> None:
 def error_text(error: SmoketestError) -> str:
     """An error as one message: the user's own frames where it was their code that raised, then what and where."""
     trace = getattr(error, "traceback", "")
-    return printable((f"{trace.rstrip()}\n" if trace else "") + f"error: {error}")
+    others = getattr(error, "others", ())
+    lines = [*([trace.rstrip()] if trace else []), f"error: {error}", *(f"error: {other}" for other in others[:_MOST])]
+    left = len(others[_MOST:])
+    return printable("\n".join([*lines, *([f"… and {left} more"] if left else [])]))
 
 
 def printable(text: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from pydantic import ValidationError
 from smoketest.config.document import Document, Path_, describe, read_document
 from smoketest.config.models import Check
 from smoketest.config.overrides import apply_override
-from smoketest.config.rules import Mistake, mistakes
-from smoketest.config.targets import check_target, names_in_file, resolve_path
-from smoketest.config.translate import dotted, first_error
+from smoketest.config.rules import mistakes
+from smoketest.config.targets import check_target, names_in_file, resolve_path, uncalled_functions
+from smoketest.config.translate import all_errors, dotted
 from smoketest.errors import ConfigError, Place
 
 __all__ = ["MAX_SIZE", "find_checks", "load_check"]
@@ -54,7 +55,8 @@ def load_check(path: Path, overrides: Sequence[str] = ()) -> Check:
         The check, valid, with absolute paths.
 
     Raises:
-        ConfigError: for every mistake that can be found without running user code, at file:line:column.
+        ConfigError: where there are mistakes that can be found without running user code, at file:line:column: the
+            first one in the check, and the others with it.
     """
     document = read_document(_read_text(path), _shown(path))
     if document.data is None:
@@ -72,14 +74,26 @@ def load_check(path: Path, overrides: Sequence[str] = ()) -> Check:
         return Path.cwd() if any(at[: len(o)] == o for o in overridden) else folder
 
     document.data.setdefault("name", _name_of(path))
-    _resolve_paths(document, base)
+    wrong = list(_resolve_paths(document, base))
+    there = {key: value for key, value in document.data.items() if not ((key,) in _FILES and isinstance(value, str))}
+    check, refused = _validated(there)
+    if refused is not None:
+        wrong += all_errors(refused, document)
+        there = {key: there[key] for key in there.keys() - {error["loc"][0] for error in refused.errors()}}
+        check, _ = _validated(there)
+    if check is not None and ("workload" in there or "workload" not in document.data):
+        wrong += _broken_rules(check, document, whole=there == document.data)
+    wrong += _resolve_targets(document, base)
+    if wrong:
+        raise _together(wrong)
+    return Check.model_validate(document.data, strict=True)
+
+
+def _validated(data: dict[str, Any]) -> tuple[Check | None, ValidationError | None]:
     try:
-        check = Check.model_validate(document.data, strict=True)
+        return Check.model_validate(data, strict=True), None
     except ValidationError as error:
-        raise first_error(error, document) from None
-    names = names_in_file(check.workload) if check.workload else None
-    _raise_first(list(mistakes(check, names)), document)
-    return _check_targets(check, document, base)
+        return None, error
 
 
 def _absolute(path: Path) -> Path:
@@ -122,50 +136,82 @@ def _read_text(path: Path) -> str:
 
 
 def _near_file(path: Path) -> str | None:
-    from smoketest.config.targets import suggest
-
+    """The check whose name is near, its ending aside: all of them share that."""
     try:
-        known = [f.name for f in path.parent.iterdir() if f.suffix in (".yaml", ".yml")]
+        known = {f.stem: f.name for f in path.parent.iterdir() if f.suffix in (".yaml", ".yml")}
     except OSError:
         return None
-    return suggest(path.name, known)
+    near = difflib.get_close_matches(path.stem, known, n=1, cutoff=0.7)
+    return f"did you mean {known[near[0]]!r}?" if near else None
 
 
 _FILES: tuple[Path_, ...] = (("workload",), ("profile",))
 
 
-def _resolve_paths(document: Document, base: Callable[[Path_], Path]) -> None:
-    """Make the paths of the check absolute, before validation: only text is a path here."""
+def _resolve_paths(document: Document, base: Callable[[Path_], Path]) -> Iterator[ConfigError]:
+    """Make the paths of the check absolute, before validation: only text is a path here. Gives what is not there."""
     for path in _FILES:
         text = document.data.get(path[0])
         if isinstance(text, str):
-            document.data[path[0]] = resolve_path(text, base(path), document.place(path), what=dotted(path))
+            try:
+                document.data[path[0]] = resolve_path(text, base(path), document.place(path), what=dotted(path))
+            except ConfigError as error:
+                yield error
     gate = document.data.get("gate")
     if isinstance(gate, dict) and isinstance(gate.get("baseline"), str):
         gate["baseline"] = base(("gate", "baseline")) / gate["baseline"]
 
 
-def _raise_first(found: list[Mistake], document: Document) -> None:
-    if not found:
-        return
-    first = found[0]
-    more = len(found) - 1
-    message = first.message + (f" (and {more} more mistake{'s' if more > 1 else ''})" if more else "")
-    raise ConfigError(message, place=document.place(first.path), hint=first.hint)
+def _broken_rules(check: Check, document: Document, *, whole: bool) -> list[ConfigError]:
+    """What the parts of a check of the right types owe one another and do not give.
+
+    Where it is not `whole`, since some parts are wrong in themselves, no part is said to be missing.
+    """
+    try:
+        names = names_in_file(check.workload) if check.workload else None
+        unused = uncalled_functions(check.workload) if check.workload else {}
+    except ConfigError as error:  # the workload file is not valid Python
+        return [error]
+    return [
+        ConfigError(mistake.message, place=mistake.place or document.place(mistake.path), hint=mistake.hint)
+        for mistake in mistakes(check, names, unused)
+        if whole or mistake.path[:1] not in ((), ("workload",))
+    ]
 
 
-def _check_targets(check: Check, document: Document, base: Callable[[Path_], Path]) -> Check:
-    """The check with every target looked up, and files in targets made absolute."""
+def _resolve_targets(document: Document, base: Callable[[Path_], Path]) -> Iterator[ConfigError]:
+    """Look up every target, and make the files in them absolute. Gives what cannot be found."""
     data: dict[str, Any] = document.data
     targets: list[tuple[dict[str, Any], str, Path_]] = [
-        (part, "target", (name, "target")) for name in ("model", "batch", "optimizer") if (part := data.get(name))
+        (part, "target", (name, "target"))
+        for name in ("model", "batch", "optimizer")
+        if isinstance(part := data.get(name), dict)
     ]
-    if (config := (data.get("model") or {}).get("config")) is not None:
+    model = data.get("model")
+    if isinstance(model, dict) and isinstance(config := model.get("config"), dict):
         targets.append((config, "class", ("model", "config", "class")))
-    if isinstance(check.loss, str) and ":" in check.loss:
+    if isinstance(loss := data.get("loss"), str) and ":" in loss:
         targets.append((data, "loss", ("loss",)))
     targets.append((data, "train_step", ("train_step",)))
     for holder, key, path in targets:
         if isinstance(text := holder.get(key), str):
-            holder[key] = check_target(text, base(path), document.place(path), what=dotted(path))
-    return Check.model_validate(data, strict=True)
+            try:
+                holder[key] = check_target(text, base(path), document.place(path), what=dotted(path))
+            except ConfigError as error:
+                yield error
+
+
+def _together(wrong: list[ConfigError]) -> ConfigError:
+    """The mistake that stands first in the check, and the others with it."""
+    unique = {(str(error.place), error.message): error for error in wrong}
+    first, *others = sorted(unique.values(), key=_position)
+    more = f" (and {len(others)} more mistake{'s' if len(others) > 1 else ''})" if others else ""
+    raised = ConfigError(first.message + more, place=first.place, hint=first.hint)
+    raised.others = tuple(others)
+    return raised
+
+
+def _position(error: ConfigError) -> tuple[bool, int, int]:
+    """Mistakes in the check itself come before those in a Python file it names."""
+    place = error.place
+    return (False, 0, 0) if place is None else (place.file.endswith(".py"), place.line or 0, place.column or 0)

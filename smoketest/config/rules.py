@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from smoketest.config.document import Path_
 from smoketest.config.models import Batch, Check, Loss, TensorSpec
 from smoketest.config.targets import suggest
+from smoketest.errors import Place
 
 __all__ = ["Mistake", "mistakes"]
 
@@ -22,22 +24,27 @@ _LOSS_PATH = re.compile(r"""(output|batch)(\.\w+|\[(\d+|"[^"\]]*"|'[^'\]]*')\])*
 
 @dataclass(frozen=True)
 class Mistake:
-    """A broken rule: where, what, and what to do."""
+    """A broken rule: where in the check, what, and what to do; `place` where it is not in the check itself."""
 
     path: Path_
     message: str
     hint: str | None = None
+    place: Place | None = None
 
 
-def mistakes(check: Check, workload_names: frozenset[str] | None) -> Iterator[Mistake]:
+def mistakes(
+    check: Check, workload_names: frozenset[str] | None, unused: Mapping[str, int] | None = None
+) -> Iterator[Mistake]:
     """All broken rules of a valid check, top to bottom.
 
     Args:
         check: the check.
         workload_names: names its workload file defines; None where they cannot be known.
+        unused: functions the workload file defines and never mentions again, with their lines.
     """
     yield from _name(check)
     yield from _makers(check, workload_names)
+    yield from _near_misses(check, workload_names, unused or {})
     if check.model is not None and check.model.config is not None:
         yield from _model_config(check)
     if check.batch is not None:
@@ -86,6 +93,24 @@ def _makers(check: Check, names: frozenset[str] | None) -> Iterator[Mistake]:
             near = next((hint for f in functions if (hint := suggest(f, in_file))), None)
             missing = f"{check.workload.name} defines no {' or '.join(functions)}"
             yield Mistake(where, f"{missing}, and the check gives no {keys}", near)
+
+
+def _near_misses(check: Check, names: frozenset[str] | None, unused: Mapping[str, int]) -> Iterator[Mistake]:
+    """Functions of the workload file that would be left out without a word, for a slip in their names.
+
+    Only ``make_optimizer`` and ``train_step`` may be missing; without the others there is an error anyhow.
+    """
+    if check.workload is None or names is None:
+        return
+    optional = [("make_optimizer", check.optimizer), ("train_step", check.train_step)]
+    for wanted, given in optional:
+        if given is not None or wanted in names:
+            continue
+        for near in difflib.get_close_matches(wanted, unused, n=1, cutoff=0.85):
+            yield Mistake(
+                ("workload",), f"{near} is not used", f"did you mean {wanted!r}?",
+                Place(str(check.workload), unused[near]),
+            )  # fmt: skip
 
 
 def _chooses_only(check: Check) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from smoketest.errors import ConfigError, Place
 
-__all__ = ["check_target", "names_in_file", "resolve_path", "suggest"]
+__all__ = ["check_target", "names_in_file", "resolve_path", "suggest", "uncalled_functions"]
 
 _EXTRAS = {"transformers": "hf", "numpy": "hf", "torch_neuronx": "neuron", "torch_mlir": "lowering"}
 _DYNAMIC = ("sys.modules", "globals()", "exec(", "vars()", "locals()")
@@ -120,6 +120,39 @@ def names_in_file(file: Path) -> frozenset[str] | None:
     Raises:
         ConfigError: where it cannot be read or is not valid Python.
     """
+    tree = _parse(file)
+    if tree is None:
+        return None
+    found: set[str] = set()
+    for node in _top_level(tree.body):
+        names = _defined(node)
+        if "*" in names:
+            return None
+        found |= names
+    found |= {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+    return None if "__getattr__" in found else frozenset(found)
+
+
+def uncalled_functions(file: Path) -> dict[str, int]:
+    """Functions defined at the top level of a Python file that it never mentions again, and their lines.
+
+    Those with a leading underscore are helpers of other files, and left out. Raises as `names_in_file`.
+    """
+    tree = _parse(file)
+    if tree is None:
+        return {}
+    nodes = list(ast.walk(tree))
+    mentioned = {node.id for node in nodes if isinstance(node, ast.Name)}
+    mentioned |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {
+        node.name: node.lineno
+        for node in _top_level(tree.body)
+        if isinstance(node, ast.FunctionDef) and node.name not in mentioned and not node.name.startswith("_")
+    }
+
+
+def _parse(file: Path) -> ast.Module | None:
+    """The syntax tree of a file; None for one too large, or that makes its names at run time."""
     try:
         if file.stat().st_size > MAX_SOURCE:
             return None
@@ -131,21 +164,13 @@ def names_in_file(file: Path) -> frozenset[str] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about their escapes, which are not what is asked
-            tree = ast.parse(data, filename=str(file))
+            return ast.parse(data, filename=str(file))
     except SyntaxError as error:
         raise ConfigError(
             f"not valid Python: {error.msg}", place=Place(str(file), error.lineno, error.offset)
         ) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"not valid Python: {error}", place=Place(str(file))) from None
-    found: set[str] = set()
-    for node in _top_level(tree.body):
-        names = _defined(node)
-        if "*" in names:
-            return None
-        found |= names
-    found |= {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
-    return None if "__getattr__" in found else frozenset(found)
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -14,7 +14,7 @@ from smoketest.config.models import Check
 from smoketest.config.targets import suggest
 from smoketest.errors import ConfigError
 
-__all__ = ["dotted", "fields_at", "first_error"]
+__all__ = ["all_errors", "dotted", "fields_at"]
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -28,6 +28,21 @@ _EXPECTED = {
     "date_type": "a date, as in 2027-03-31",
     "is_instance_of": "a path",
 }
+# The first ones are PyTorch's own (torch.long is torch.int64); the others are what people write for short.
+_SHORT_DTYPES = {
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "double": "float64",
+    "float": "float32",
+    "half": "float16",
+    "cfloat": "complex64",
+    "byte": "uint8",
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+}
 _BOUNDS = {
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "at least {ge:g}",
@@ -35,14 +50,9 @@ _BOUNDS = {
 }
 
 
-def first_error(error: ValidationError, document: Document) -> ConfigError:
-    """The error that stands first in the document, with a count of the others."""
-    errors = [_one(details, document) for details in error.errors(include_url=False)]
-    errors.sort(key=lambda e: (e.place.line or 0, e.place.column or 0) if e.place else (0, 0))
-    first = errors[0]
-    more = len(errors) - 1
-    message = first.message + (f" (and {more} more mistake{'s' if more > 1 else ''})" if more else "")
-    return ConfigError(message, place=first.place, hint=first.hint)
+def all_errors(error: ValidationError, document: Document) -> list[ConfigError]:
+    """One error for each of pydantic's."""
+    return [_one(details, document) for details in error.errors(include_url=False)]
 
 
 def dotted(path: Path_) -> str:
@@ -65,7 +75,7 @@ def _one(details: Any, document: Document) -> ConfigError:
     context = details.get("ctx", {})
     if kind == "literal_error":
         value = details["input"]
-        hint = suggest(value, _choices(path)) if isinstance(value, str) else None
+        hint = _choice_hint(value, _choices(path)) if isinstance(value, str) else None
         return ConfigError(f"{what}: expected {context['expected']}, found {found}", place=place, hint=hint)
     if kind in _BOUNDS:
         return ConfigError(f"{what}: expected {_BOUNDS[kind].format(**context)}, found {found}", place=place)
@@ -100,6 +110,13 @@ def _unknown(path: Path_, document: Document) -> ConfigError:
     hint = suggest(key, known) or _elsewhere(key) or f"known here: {', '.join(known)}"
     where = f" in {dotted(parent)}" if parent else ""
     return ConfigError(f"unknown key {key!r}{where}", place=document.key_place(path), hint=hint)
+
+
+def _choice_hint(value: str, choices: list[str]) -> str | None:
+    """The choice meant; PyTorch has short names for dtypes, such as ``torch.long``."""
+    plain = value.lower().removeprefix("torch.")
+    same = next((name for name in (plain, _SHORT_DTYPES.get(plain)) if name in choices), None)
+    return f"did you mean {same!r}?" if same else suggest(value, choices)
 
 
 def _text_hint(value: Any) -> str | None:

@@ -290,3 +290,102 @@ SET = [
 @pytest.mark.parametrize(("override", "expected"), SET)
 def test_a_wrong_override_is_named_as_it_was_typed(override: str, expected: str) -> None:
     assert message(GOOD, override) == expected
+
+
+def mistakes_of(text: str) -> list[str]:
+    Path("c.yaml").write_text(textwrap.dedent(text))
+    with pytest.raises(ConfigError) as caught:
+        load_check(Path("c.yaml"))
+    return [str(caught.value), *map(str, caught.value.others)]
+
+
+def test_every_mistake_is_told_in_the_order_of_the_file() -> None:
+    assert mistakes_of("""\
+        model: {target: net.py:Nett}
+        batch: {tensors: {x: {shape: [2], dtype: long}}}
+        loss: output.loss
+        optimizer: {name: Adamw}
+        trainig: {steps: 1}
+        """) == [
+        "c.yaml:1:17: model.target: net.py defines no 'Nett' at its top level (and 3 more mistakes)\n"
+        "  hint: did you mean 'Net'?",
+        "c.yaml:2:42: batch.tensors.x.dtype: expected 'float64', 'float32', 'float16', 'bfloat16', 'int64', 'int32',"
+        " 'int16', 'int8', 'uint8', 'bool' or 'complex64', found the text 'long'\n  hint: did you mean 'int64'?",
+        "c.yaml:4:19: optimizer.name: torch.optim has no 'Adamw'\n  hint: did you mean 'AdamW'?",
+        "c.yaml:5:1: unknown key 'trainig'\n  hint: did you mean 'training'?",
+    ]  # fmt: skip
+
+
+def test_a_part_that_is_wrong_is_not_called_missing() -> None:
+    assert mistakes_of("model: {target: net.py:Net}\nbatch: 3\nloss: {nme: x}\n") == [
+        "c.yaml:2:8: batch: expected a mapping, as in {key: value}, found the number 3 (and 3 more mistakes)",
+        "c.yaml:3:1: loss.name is missing",
+        "c.yaml:3:1: loss.target is missing",
+        "c.yaml:3:8: unknown key 'nme' in loss\n  hint: did you mean 'name'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("long", "int64"), ("int", "int32"), ("float", "float32"), ("half", "float16"), ("double", "float64"),
+     ("torch.long", "int64"), ("torch.float32", "float32"), ("bf16", "bfloat16"), ("Float32", "float32")],
+)  # fmt: skip
+def test_dtypes_by_another_name(written: str, meant: str) -> None:
+    text = BASE.replace("{target: net.py:make_batch}", "{tensors: {x: {shape: [2], dtype: " + written + "}}}")
+    assert message(text).endswith(f"\n  hint: did you mean {meant!r}?")
+
+
+WORKLOAD = """\
+import torch
+def make_model(): ...
+def make_batch(step): ...
+def loss_fn(output, batch): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("def make_optimizers(params): ...", "make_optimizer"),
+        ("def make_optimiser(params): ...", "make_optimizer"),
+        ("def training_step(model, batch, optimizers): ...", "train_step"),
+        ("def train_steps(model, batch, optimizers): ...", "train_step"),
+    ],
+)
+def test_a_function_nearly_named_as_one_that_would_be_used(line: str, meant: str, folder: Path) -> None:
+    Path("work.py").write_text(f"{WORKLOAD}{line}\n")
+    name = line.removeprefix("def ").partition("(")[0]
+    assert message("workload: work.py\n") == f"{folder}/work.py:5: {name} is not used\n  hint: did you mean {meant!r}?"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "def make_optimizers(params): ...\ndef make_optimizer(params): return make_optimizers(params)",
+        "def make_optimizers(params): ...\ndef make_optimizer(params): ...",
+        "def training_step(model): ...\ndef other(): return training_step",
+        "def _train_step(model): ...",
+        "train_steps = 5",
+        "def get_optimizer(model): ...",
+        "def test_step(model): ...",
+    ],
+)
+def test_other_functions_of_a_workload_file_are_its_own_business(lines: str) -> None:
+    Path("work.py").write_text(f"{WORKLOAD}{lines}\n")
+    Path("c.yaml").write_text("workload: work.py\n")
+    assert load_check(Path("c.yaml")).workload == Path.cwd() / "work.py"
+
+
+def test_what_the_check_gives_is_not_looked_for_in_the_file() -> None:
+    Path("work.py").write_text(f"{WORKLOAD}def make_optimizers(params): ...\n")
+    Path("c.yaml").write_text("workload: work.py\noptimizer: {name: SGD, lr: 0.1}\n")
+    assert load_check(Path("c.yaml")).optimizer is not None
+
+
+def test_a_file_with_another_name_entirely_is_not_suggested() -> None:
+    Path("c.yaml").write_text(BASE)
+    Path("noloss.yaml").write_text(BASE)
+    for typed, hint in (("nosuch.yaml", None), ("noloss.yml", "did you mean 'noloss.yaml'?")):
+        with pytest.raises(ConfigError) as caught:
+            load_check(Path(typed))
+        assert (caught.value.message, caught.value.hint) == ("no such file", hint)
