@@ -52,8 +52,9 @@ _ALL = (
          "Follow the remedy documented for the error code."),
     Rule("NST204", "graph_break", "warn", "graph break, or a frame Dynamo skipped",
          "Rewrite the line so that it can be traced; fullgraph=True turns breaks into errors."),
-    Rule("NST205", "recompile", "warn", "another input shape, another compile",
-         "Pad or bucket the batches to a fixed set of shapes; drop the partial last batch."),
+    Rule("NST205", "recompile", "warn", "compiled again",
+         "Make what the guard names the same in every call: pad or bucket shapes, keep numbers read from tensors as"
+         " tensors, set attributes before the first call, and call in one mode."),
     Rule("NST206", "dynamic_shape", "deny", "dynamic or data-dependent shape in a graph",
          "Give the tensor a fixed size: a mask instead of a selection, or padding to a maximum."),
     Rule("NST207", "compiler_limit", "warn", "lowers, but a documented compiler limit applies",

@@ -46,8 +46,7 @@ class Recompiled:
     def message(self) -> str:
         """One sentence: how often, which guard, which sizes, and what further batches would do."""
         rest = [guard for guard in dict.fromkeys(self.guards) if not _SIZE.search(guard)]
-        other = [f"{about_guard(guard).cause} (guard: {guard})" for guard in rest]
-        what = [*(_sizes(*entry) for entry in self.sizes.items()), *other]
+        what = [*(_sizes(*entry) for entry in self.sizes.items()), *_causes(rest)]
         first = next((guard for guard in self.guards if _SIZE.search(guard)), None)
         guard = f" (guard: {first})" if first else ""
         outlook = f"; {self._outlook()}" if self.sizes else ""
@@ -125,6 +124,14 @@ def _sizes(place: tuple[str, int], sizes: tuple[int, ...]) -> str:
     tensor, dim = place
     name = "the value of that line" if tensor.startswith("___stack") else f"tensor '{tensor}'"
     return f"size {', '.join(map(str, sizes))} of {name} at index {dim}"
+
+
+def _causes(guards: Iterable[str]) -> Iterator[str]:
+    """The guards by what they mean, each cause once with all its guards."""
+    groups: dict[str, list[str]] = {}
+    for guard in guards:
+        groups.setdefault(about_guard(guard).cause, []).append(guard)
+    return (f"{cause} (guard: {', '.join(named)})" for cause, named in groups.items())
 
 
 def _padding(sizes: tuple[int, ...]) -> str:
