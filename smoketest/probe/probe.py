@@ -51,6 +51,21 @@ _AS_NODE: Mapping[Outcome, NodeOutcome] = {
 }
 
 
+_IN_EAGER = {
+    f"aten::{name}": "aten::native_batch_norm"
+    for name in (
+        "_batch_norm_no_update",
+        "_batch_norm_with_update",
+        "_batch_norm_with_update_functional",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit.no_stats",
+        "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training",
+    )
+}
+"""Ops that AOTAutograd's functionalization puts in the place of another, by what eager mode dispatches instead."""
+
+
 @dataclass(frozen=True)
 class NodeCounts:
     """What became of the nodes of one graph that call something; they add up to `total`."""
@@ -298,7 +313,7 @@ class _Sweep:
                 outcome = verdict.outcome
                 if called != node.target and outcome == "lowers":
                     outcome = "decomposed"
-                op = functional_overload(called)
+                op = functional_overload(_IN_EAGER.get(called, called))
                 found[op] = worst(outcome, found.get(op, "lowers"))
         return dict(sorted(found.items()))
 

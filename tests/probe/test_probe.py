@@ -202,6 +202,12 @@ def test_pooling_backward_that_torch_mlir_has_no_lowering_for_is_never_denied(pr
     assert {f.grounds for f in findings} <= {"no_kernel_known", None}
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_is_one_op_in_the_table_whatever_functionalization_calls_it(probed: Probe, training: bool) -> None:
+    result = probed(nn.BatchNorm2d(3).train(training), torch.rand(2, 3, 4, 4))
+    assert [op for op in result.operators if "norm" in op and "backward" not in op] == ["aten::native_batch_norm"]
+
+
 def test_dropout_is_no_failure(probed: Probe) -> None:
     result = probed(Drop(), torch.rand(3, 4))
     assert result.observations == ()
