@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, Self
@@ -21,6 +22,9 @@ from smoketest.witness.context import Context
 __all__ = ["ModuleStack", "Origin", "Origins", "StackWalker"]
 
 Line = tuple[str, int]
+
+_LATE = ("CopySlices",)
+"""Nodes made after their op ran: for a write into a view, whose base gets a new history."""
 
 
 class Origin(NamedTuple):
@@ -84,6 +88,9 @@ class ModuleStack:
     Args:
         model: gives the qualified names. Its own name is its class; so is that of a module outside of it. None: every
             module is called by its class.
+
+    Attributes:
+        before_change: called before a module's forward begins and before it ends, on its thread.
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
@@ -92,6 +99,7 @@ class ModuleStack:
         self._stacks = threading.local()
         self._hooks = ExitStack()
         self.parameters = _owners(model) if model is not None else {}
+        self.before_change: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
         for handle in (
@@ -120,9 +128,11 @@ class ModuleStack:
         return stack
 
     def _push(self, module: nn.Module, args: Any) -> None:
+        self.before_change()
         self._stack().append((self._names.get(id(module)) or type(module).__name__, False))
 
     def _pop(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.before_change()
         self._pop_top()
 
     def _push_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -139,10 +149,13 @@ class ModuleStack:
 class Origins:
     """The origin of each op of a step, the ops of backward included.
 
-    Autograd numbers its nodes. When an op that needs a gradient reaches a dispatch mode its node exists already and
-    has the number before the next one; in backward the node that runs tells its number. So an op of backward comes
-    from where the op with that number came from. Where frames of the user's own are on the stack above autograd's
-    engine (a checkpoint's recomputation, the backward of a custom function, a hook) they are the better answer.
+    Autograd numbers its nodes. When an op that needs a gradient reaches a dispatch mode its node exists already; in
+    backward the node that runs tells its number. So an op of backward comes from where the op with that number came
+    from. Nodes that are made before it belong to it too: an in-place op makes its own and then clones its input, which
+    is dispatched first; a custom function makes its own and then runs its forward, with no nodes. Only the node of a
+    write into a view is made when the op is over, and it is known by its name. Where frames of the user's own are on
+    the stack above autograd's engine (a checkpoint's recomputation, the backward of a custom function, a hook) they are
+    the better answer.
 
     Numbers are counted per thread, and backward on a device runs on a thread of its own: a node made there (double
     backward) can have the number of one of the main thread's. The name of the op decides then.
@@ -153,6 +166,7 @@ class Origins:
         self._modules = modules
         self._users: dict[int, tuple[str | None, Line | None]] = {}
         self._threads = {threading.get_ident(): _Numbers(next_sequence_number())}
+        modules.before_change = self._settle
 
     def of(self, op: str, needs_grad: bool) -> Origin:
         """The origin of `op`, which is about to run on this thread.
@@ -161,15 +175,25 @@ class Origins:
             op: full overload name.
             needs_grad: whether autograd makes a node for it: grad mode is on and an argument requires grad.
         """
+        origin = self._here()
+        self._numbers(needs_grad).note(op, origin)
+        return origin
+
+    def _here(self) -> Origin:
         node = current_node()
         line = self._walker.line()
         module, in_optimizer = self._modules.innermost()
         origin = Origin(module, line, node is not None, in_optimizer)
-        if node is not None:
-            forward = self._of_node(node)
-            origin = forward if line is None else origin._replace(module=module or forward.module)
-        self._numbers(needs_grad).note(op, origin, needs_grad)
-        return origin
+        if node is None:
+            return origin
+        forward = self._of_node(node)
+        return forward if line is None else origin._replace(module=module or forward.module)
+
+    def _settle(self) -> None:
+        """A module begins or ends: a node that no op claimed yet (a checkpoint's) was made in the one around it."""
+        numbers = self._numbers(needs_grad=False)
+        if numbers.unclaimed():
+            numbers.claim("", self._here())
 
     def used(self, leaf: Tensor, origin: Origin) -> None:
         """A leaf that wants a gradient goes into an op, in forward or a recomputation: its gradient belongs there."""
@@ -181,10 +205,11 @@ class Origins:
             leaf = id(getattr(node, "variable", None))
             module, line = self._users.get(leaf, (None, None))
             return Origin(self._modules.parameters.get(leaf) or module, line, in_backward=True)
-        candidates = [found for numbers in self._threads.values() if (found := numbers.find(number)) is not None]
+        wanted = _plain(node.name())
+        late = node.name().rpartition("::")[2] in _LATE
+        candidates = [found for numbers in self._threads.values() if (found := numbers.find(number, late)) is not None]
         if not candidates:
             return Origin(None, None, in_backward=True)
-        wanted = _plain(node.name())
         _, origin = next((found for found in candidates if found[0] == wanted), candidates[0])
         return origin._replace(in_backward=True, in_optimizer=False)
 
@@ -196,34 +221,41 @@ class Origins:
         return numbers
 
 
+_Maker = tuple[str, Origin]
+"""An op's name in plain form, empty where no op is known, and where it came from."""
+
+
 class _Numbers:
     """Which op made which autograd node, of the nodes made on one thread."""
 
     def __init__(self, start: int) -> None:
         self._next = start
-        self._made: dict[int, tuple[str, Origin]] = {}
-        self._last: tuple[str, Origin] | None = None
+        self._made: dict[int, tuple[_Maker, _Maker | None]] = {}
+        self._last: _Maker | None = None
 
-    def note(self, op: str, origin: Origin, needs_grad: bool) -> None:
-        """`op` is about to run: the nodes made since the last call are its own, or late ones of the op before.
+    def note(self, op: str, origin: Origin) -> None:
+        """`op` is about to run: the nodes made since the last call are its own, but for a late one of the last op."""
+        name = _plain(op)
+        self.claim(name, origin)
+        self._last = (name, origin)
 
-        A late one (CopySlices, for a write into a view) is made when the op is over, so only the newest can be this
-        op's, and only if it needs a gradient.
-        """
+    def unclaimed(self) -> bool:
+        """Whether nodes were made since the last call."""
+        return self._next != next_sequence_number()
+
+    def claim(self, name: str, origin: Origin) -> None:
+        """The nodes made since the last call are of `origin`."""
         now = next_sequence_number()
-        here = (_plain(op), origin)
         for number in range(self._next, now):
-            mine = needs_grad and number == now - 1
-            maker = here if mine or self._last is None else self._last
-            self._made[number] = maker
+            self._made[number] = ((name, origin), self._last)
         self._next = now
-        self._last = here
 
-    def find(self, number: int) -> tuple[str, Origin] | None:
-        found = self._made.get(number)
-        if found is None and self._last is not None and number == self._next:
-            return self._last  # a late node of the last op
-        return found
+    def find(self, number: int, late: bool) -> _Maker | None:
+        """Who made a node: the op it was made before or, if it is a late one, the op it was made after."""
+        if number == self._next:
+            return self._last  # nothing ran after the last op
+        before, after = self._made.get(number, (None, None))
+        return after if late else before
 
 
 def _plain(name: str) -> str:

@@ -308,3 +308,92 @@ def test_the_private_api_behaves_as_the_witnesses_need() -> None:
     assert accumulate._sequence_nr() == compat.NO_SEQUENCE  # type: ignore[union-attr]
     assert accumulate.variable is x  # type: ignore[union-attr]
     assert compat.has_device_kernel("aten::no_such_op") is False
+
+
+class InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Scale()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x) + 2
+        kept = x * 1
+        x.lgamma_()
+        twice = kept * 2
+        return x + twice
+
+
+def test_the_backward_of_an_in_place_op_is_at_its_own_line() -> None:
+    model = InPlace()
+    witness = trace(model, lambda: model(torch.ones(3)).sum().backward())
+    assert rows(witness, "aten::lgamma_") == [("InPlace", "x.lgamma_()", 1)]
+    assert rows(witness, "aten::digamma", "backward") == [("InPlace", "x.lgamma_()", 1)]
+    assert rows(witness, "aten::reciprocal", "backward") == [("inner", "return x.atan2(self.by)", 1)]
+
+
+def test_an_in_place_op_on_a_view_has_its_backward_at_its_own_line() -> None:
+    model = Scale()
+
+    def step() -> None:
+        h = model(torch.ones(2, 3)) + 2
+        before = h.exp()
+        h[:, 0].lgamma_()
+        after = h > 1
+        (before.sum() + h.sum() + after.sum()).backward()
+
+    witness = trace(model, step)
+    assert [text_of(key) for key in witness.calls if key.op == "aten::digamma"] == ["h[:, 0].lgamma_()"]
+
+
+class Around(nn.Module):
+    """A custom function or a checkpoint between two modules of its own."""
+
+    def __init__(self, inside: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.before, self.inner, self.after = Scale(), Scale(), Scale()
+        self.inside = inside
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x)
+        x = self.inside(self.inner, x)
+        return self.after(x)  # type: ignore[no-any-return]
+
+
+def test_a_custom_function_after_a_module_is_in_the_module_that_applies_it() -> None:
+    model = nn.Sequential(Around(lambda inner, x: Cube.apply(x)))  # type: ignore[no-any-return, no-untyped-call]
+    witness = trace(model, lambda: model(torch.ones(3)).sum().backward())
+    assert rows(witness, "aten::pow.Tensor_Scalar", "forward") == [("0", "return x.pow(3)", 1)]
+    squares = [key for key in witness.calls if key.phase == "backward" and text_of(key) and "square" in text_of(key)]
+    assert {key.module for key in squares} == {"0"}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_checkpoint_recomputes_is_in_the_module_that_checkpoints(reentrant: bool) -> None:
+    def inside(inner: nn.Module, x: Tensor) -> Tensor:
+        def recomputed(x: Tensor) -> Tensor:
+            return inner(x).sinh().sin()  # type: ignore[no-any-return]
+
+        return checkpoint(recomputed, x, use_reentrant=reentrant)  # type: ignore[no-any-return]
+
+    model = nn.Sequential(Around(inside))
+    witness = trace(model, lambda: model(torch.ones(3)).sum().backward())
+    line = "return inner(x).sinh().sin()  # type: ignore[no-any-return]"
+    assert rows(witness, "aten::sinh", "forward") == [("0", line, 1)]
+    assert rows(witness, "aten::sinh", "backward") == [("0", line, 1)]
+    assert rows(witness, "aten::cosh", "backward") == [("0", line, 1)]
+    atan2 = [module for module, _, _ in rows(witness, "aten::atan2", "backward")]
+    assert atan2 == ["0.inner"]
+
+
+@torch.library.custom_op("smoketest_tests::cube", mutates_args=())
+def cube(x: Tensor) -> Tensor:
+    return x.pow(3)
+
+
+cube.register_autograd(lambda ctx, grad: grad.sinh())
+
+
+def test_a_custom_op_has_the_module_that_calls_it_in_backward() -> None:
+    model = nn.Sequential(Around(lambda inner, x: cube(x)))
+    witness = trace(model, lambda: model(torch.ones(3)).sum().backward())
+    assert [(module, calls) for module, _, calls in rows(witness, "aten::sinh", "backward")] == [("0", 1)]
