@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from torch import nn
+
     from smoketest.config import Check
     from smoketest.devices.emulated import EmulatedDevice
     from smoketest.findings import Report
+    from smoketest.probe.probe import ProbeResult
     from smoketest.watching import Watch
 
-__all__ = ["__version__", "emulate", "run", "watch"]
+__all__ = ["__version__", "emulate", "probe", "run", "watch"]
 __version__ = "0.1.0"
 
 
@@ -33,6 +36,33 @@ def emulate(profile: str | None = None, *, warn: bool = True) -> EmulatedDevice:
     from smoketest.devices import emulated
 
     return emulated.emulate(profile, warn=warn)
+
+
+def probe(model: nn.Module, *args: Any, **kwargs: Any) -> ProbeResult:
+    """What ``torch.compile(model, backend="neuron", dynamic=False)`` would make of one training step of `model`.
+
+    The model is called with the arguments given, forward and backward: from the output's ``loss`` where it has one,
+    else from the sum of all outputs that require a gradient, and not at all where none does. It runs on the device its
+    tensors are on, the CPU included, and every op of its graphs is lowered with public torch-mlir. The model, its
+    gradients and buffers, and the random state are afterwards what they were::
+
+        print(smoketest.probe(model, input_ids, labels=labels))
+
+    Args:
+        model: in the mode (train or eval) it is meant to run in.
+        *args: what it is called with.
+        **kwargs: likewise.
+
+    Returns:
+        The result: ``findings``, ``operators``, ``graphs``, ``not_checked`` and counts; its text is a summary.
+        Predictions stand on the packaged operator profile. Without torch-mlir ``lowering_skipped`` says so.
+
+    Raises:
+        Exception: whatever the model raises without torch.compile.
+    """
+    from smoketest.probe.api import probe
+
+    return probe(model, *args, **kwargs)
 
 
 def run(check: Check | Path | str, *, output: Path | str | None = None, compile: bool = True) -> Report:

@@ -33,6 +33,7 @@ __all__ = [
     "RunStep",
     "SkippedFrame",
     "capture",
+    "unchanged",
 ]
 
 Direction = Literal["forward", "backward"]
@@ -185,7 +186,7 @@ def _capture(
     with (
         compat.fresh_dynamo(eager_backward),
         compat.kept_out_of_dynamo("smoketest"),
-        _unchanged(model),
+        unchanged(model),
         compat.compiled_in_place(backends, options),
     ):
         compiled = model if parts else torch.compile(model, backend=recorder.backend, **options)
@@ -213,7 +214,7 @@ def _called_from_outside(model: nn.Module, run_step: RunStep) -> tuple[nn.Module
         nonlocal depth
         depth -= 1
 
-    with ExitStack() as hooks, _unchanged(model), suppress(Exception):
+    with ExitStack() as hooks, unchanged(model), suppress(Exception):
         for module in model.modules():
             hooks.callback(module.register_forward_pre_hook(enter).remove)
             hooks.callback(module.register_forward_hook(leave, always_call=True).remove)
@@ -374,7 +375,7 @@ def _first_paragraph(text: str) -> str:
 
 
 @contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
+def unchanged(model: nn.Module) -> Iterator[None]:
     """Put gradients, buffers and the random state back afterwards."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from torch import nn
 
-from smoketest.findings import NotChecked, Observation, SitePolicy
+from smoketest.findings import Finding, NotChecked, Observation, SitePolicy, merge
 from smoketest.findings.report import GraphInfo
 from smoketest.operators.decompositions import decomposition_table
 from smoketest.operators.functional import functional_overload
@@ -81,9 +82,9 @@ class NodeCounts:
         return self.lowered + self.failed + self.unknown + self.not_reached
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ProbeResult:
-    """What the probe found.
+    """What the probe found. Its text is a summary for people.
 
     Attributes:
         graphs: every captured graph and how far it got.
@@ -112,6 +113,28 @@ class ProbeResult:
     failing: Mapping[Key, FailingGraph] = field(default_factory=dict, repr=False)
     lowering_skipped: str | None = None
     not_checked: tuple[NotChecked, ...] = ()
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """One finding per (rule, op, phase, line); no gate has judged them."""
+        return merge(self.observations)
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        count = Counter[str]()
+        for nodes in self.nodes.values():
+            count.update(lowered=nodes.lowered, failed=nodes.failed, unknown=nodes.unknown, missed=nodes.not_reached)
+        yield (
+            f"{len(self.graphs)} graphs of {count.total()} nodes: {count['lowered']} lowered, "
+            f"{count['failed']} failed, {count['unknown']} unknown, {count['missed']} not reached"
+        )
+        yield f"{self.graph_breaks} graph breaks, {self.skipped_frames} skipped frames, {self.recompiles} recompiles"
+        for finding in self.findings:
+            place = f"{finding.site.file}:{finding.site.line}" if finding.site else "no line known"
+            yield f"{place}: {finding.rule} ({finding.phase}) {finding.message}"
+        yield from (f"not checked: {note.what}: {note.why}" for note in self.not_checked)
 
 
 def probe(

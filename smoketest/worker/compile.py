@@ -6,7 +6,6 @@ import contextlib
 
 import torch
 
-from smoketest.findings import merge
 from smoketest.findings.report import CompilePart, DeviceInfo, Finding, OperatorRow
 from smoketest.operators.profile import load_profile
 from smoketest.probe import repro
@@ -56,7 +55,7 @@ def run(job: Job) -> None:
 
 def _with_repros(job: Job, result: ProbeResult) -> tuple[Finding, ...]:
     """The findings, with a file each for what fails, if there is a folder for them."""
-    findings = merge(result.observations)
+    findings = result.findings
     if job.output is None:
         return findings
     try:
