@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from smoketest.cli import doctor, explain, run, schema, show, validate
-from smoketest.cli.output import error_text, printable, say
+from smoketest.cli.output import error_text, open_streams, printable, say
 from smoketest.errors import SmoketestError
 
 __all__ = ["app", "run_app"]
@@ -55,6 +55,7 @@ def _options(
 
 def run_app() -> NoReturn:
     """Run the command line of this process and exit."""
+    open_streams()
     debug = "--debug" in sys.argv
     try:
         app(prog_name="smoketest")
@@ -66,9 +67,6 @@ def run_app() -> NoReturn:
     except KeyboardInterrupt:
         say("interrupted")
         sys.exit(130)
-    except BrokenPipeError:
-        _close_stdout()
-        sys.exit(5)
     except Exception as error:
         if debug:
             _show_traceback()
@@ -83,10 +81,3 @@ def _show_traceback() -> None:
     import traceback
 
     traceback.print_exc()
-
-
-def _close_stdout() -> None:
-    """The reader of our output went away: nothing more can be written, and Python shall not try at exit."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

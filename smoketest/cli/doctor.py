@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from smoketest.cli.choices import metavar, one_of
+
 __all__ = ["Form", "doctor"]
 
 
@@ -18,7 +20,11 @@ class Form(StrEnum):
     json = "json"
 
 
-def doctor(form: Annotated[Form, typer.Option("--format", help="How to show it.")] = Form.text) -> None:
+def doctor(
+    form: Annotated[
+        Form, typer.Option("--format", parser=one_of(Form), metavar=metavar(Form), help="How to show it.")
+    ] = Form.text,
+) -> None:
     """Say whether this machine can run on device neuron, and what to do first where it cannot.
 
     Takes less than a minute, asks no network and runs no op. Exits 0 where it can, 3 where it cannot.

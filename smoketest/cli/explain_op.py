@@ -10,6 +10,7 @@ from importlib import resources
 import yaml
 
 from smoketest.findings.identity import functional_base
+from smoketest.findings.modules import module_for
 from smoketest.findings.remedies import REWRITES, remedy_for
 from smoketest.operators.evidence import Report, base_name, cannot_lower, grounds_for, reports
 from smoketest.operators.profile import OperatorProfile
@@ -50,6 +51,12 @@ def explain_op(op: str, profiles: Sequence[OperatorProfile], *, width: int = 80)
         ("Instead", list(_instead(op, remedy))),
     ):
         lines += ["", heading, *(line for text in paragraphs for line in _wrap(text, width))]
+    if module := module_for(op):
+        lines += [
+            "",
+            "A whole module, tested in the same way",
+            *("  " + line if line else "" for line in module.splitlines()),
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from smoketest.errors import SmoketestError
 
-__all__ = ["emit", "error_text", "printable", "say", "use_color", "width"]
+__all__ = ["emit", "error_text", "open_streams", "printable", "say", "use_color", "width"]
+
+
+def open_streams() -> None:
+    """Make stderr of this process one that never fails, and open what of stdin, stdout and stderr is closed.
+
+    Progress and messages are not worth a run: where their reader is gone (``2>&1 | head``) or the disk is full they
+    are dropped. A closed number would be given to the next file that is opened, and workers would write into it.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number: this one
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    raw = _Dropping(2, "w", closefd=False)
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True
+    )
+
+
+class _Dropping(io.FileIO):
+    """A file that drops what it cannot write."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or len(data)
+        except OSError:
+            return len(data)
 
 
 _MOST = 9
@@ -22,8 +51,21 @@ def say(text: str) -> None:
 
 
 def emit(text: str) -> None:
-    """Output asked for, on stdout."""
-    _write(sys.stdout, text if text.endswith("\n") else text + "\n")
+    """Output asked for, on stdout. A reader that has seen enough and went away (``| head``) is no error.
+
+    Raises:
+        SmoketestError: stdout is closed, or cannot take it.
+    """
+    from smoketest.errors import SmoketestError
+
+    if sys.stdout is None:
+        raise SmoketestError("the output cannot be written: stdout is closed")
+    try:
+        _write(sys.stdout, text if text.endswith("\n") else text + "\n")
+    except OSError as error:
+        _close_stdout()
+        if not isinstance(error, BrokenPipeError):
+            raise SmoketestError(f"the output cannot be written: {error.strerror}") from None
 
 
 def error_text(error: SmoketestError) -> str:
@@ -58,3 +100,8 @@ def _write(stream: TextIO, text: str) -> None:
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
+
+
+def _close_stdout() -> None:
+    """Nothing more can be written, and Python shall not try at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

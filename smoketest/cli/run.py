@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from smoketest.cli.choices import metavar, one_of
 from smoketest.cli.show import Form, printed
 
 if TYPE_CHECKING:
@@ -53,7 +54,13 @@ def run(
         list[Path], typer.Argument(metavar="CONFIG|DIR...", help="Checks (YAML), or folders of checks.")
     ],
     device: Annotated[
-        DeviceName | None, typer.Option("--device", help="Device to run on, instead of the check's.")
+        DeviceName | None,
+        typer.Option(
+            "--device",
+            parser=one_of(DeviceName),
+            metavar=metavar(DeviceName),
+            help="Device to run on, instead of the check's.",
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Timed steps, instead of the check's.")] = None,
     overrides: Annotated[
@@ -66,7 +73,13 @@ def run(
         typer.Option("--output", metavar="DIR", help="Gets NAME/report.json, .md, .html and log/; - for stdout only."),
     ] = "reports",
     form: Annotated[
-        Form, typer.Option("--format", help="Form of what is printed; all but terminal need --output -.")
+        Form,
+        typer.Option(
+            "--format",
+            parser=one_of(Form),
+            metavar=metavar(Form),
+            help="Form of what is printed; all but terminal need --output -.",
+        ),
     ] = Form.terminal,
     stop_at_error: Annotated[
         bool,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from smoketest.cli.choices import metavar, one_of
+
 if TYPE_CHECKING:
     from smoketest.findings import Report
 
@@ -26,7 +28,9 @@ class Form(StrEnum):
 
 def show(
     report: Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json, or the folder it is in.")],
-    form: Annotated[Form, typer.Option("--format", help="How to show it.")] = Form.terminal,
+    form: Annotated[
+        Form, typer.Option("--format", parser=one_of(Form), metavar=metavar(Form), help="How to show it.")
+    ] = Form.terminal,
 ) -> None:
     """Show a report.json on stdout. The exit code is 0, whatever the report says."""
     from smoketest.cli.output import emit

@@ -211,3 +211,28 @@ def test_schema_prints_a_json_schema_on_stdout(arguments: list[str], title: str)
     found = json.loads(done.stdout)
     assert found["title"] == title
     assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "configs", "--device", "cuda"), "'--device': expected auto, neuron, emulated or cpu, found 'cuda'"),
+        (("show", "x", "--format", "pdf"), "'--format': expected terminal, json, markdown or html, found 'pdf'"),
+        (("doctor", "--format", "yaml"), "'--format': expected text or json, found 'yaml'"),
+    ],
+)
+def test_a_word_that_is_none_of_an_option_s(arguments: tuple[str, ...], said: str) -> None:
+    done = smoketest(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"Error: Invalid value for {said}\n")
+
+
+def test_validate_tells_each_mistake_on_a_line_of_its_own_and_at_most_ten(tmp_path: Path) -> None:
+    keys = "".join(f"k{number}: 1\n" for number in range(12))
+    (tmp_path / "c.yaml").write_text(keys)
+    done = smoketest("validate", "c.yaml", cwd=tmp_path)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2
+    assert errors[0] == "error: c.yaml:1:1: unknown key 'k0' (and 11 more mistakes)"
+    assert errors[9] == "error: c.yaml:10:1: unknown key 'k9'"
+    assert (len(errors), done.stderr.splitlines()[-1]) == (10, "… and 2 more")
