@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from smoketest.cli import doctor, explain, run, schema, show, validate
+from smoketest.cli import doctor, explain, operators, run, schema, show, validate
 from smoketest.cli.output import error_text, open_streams, printable, say
 from smoketest.errors import SmoketestError
 
@@ -33,6 +33,7 @@ app.command("show")(show.show)
 app.command("explain")(explain.explain)
 app.command("schema")(schema.schema)
 app.command("doctor")(doctor.doctor)
+app.add_typer(operators.app, name="operators")
 
 
 def _version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -42,8 +43,8 @@ class WorkerProcess:
     """
 
     def __init__(self, command: Sequence[str], write_request: Callable[[int], None]) -> None:
-        self.events, writing = os.pipe()
-        self.output, output_writing = os.pipe()
+        self.events, writing = _pipe()
+        self.output, output_writing = _pipe()
         self._mark = uuid.uuid4().hex
         try:
             for end in (self.events, self.output):
@@ -160,6 +161,17 @@ class WorkerProcess:
 def worker_command(module: str, request: Path) -> list[str]:
     """The command line of a worker."""
     return [sys.executable, "-m", module, str(request)]
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe that takes none of the numbers of stdin, stdout and stderr, even where these are closed."""
+    ends = os.pipe()
+    if min(ends) > 2:
+        return ends
+    moved = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    for end in ends:
+        os.close(end)
+    return moved[0], moved[1]
 
 
 def _marked(mark: str) -> list[int]:
