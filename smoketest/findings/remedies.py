@@ -8,9 +8,11 @@ what people porting models to the device did ([USER] remedies used in the field)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from smoketest.findings.identity import functional_base
 
-__all__ = ["ADVICE", "REWRITES", "remedy_for"]
+__all__ = ["ADVICE", "REWRITES", "looked_up", "remedy_for"]
 
 REWRITES: dict[str, str] = {
     # Angles and vectors
@@ -119,12 +121,14 @@ REWRITES: dict[str, str] = {
     # Normalization, pooling, resampling
     "native_batch_norm": "A newer release may have the kernel: check there first. Written out for images it is"
     " `(x - m) * torch.rsqrt(((x - m) ** 2).mean((0, 2, 3), keepdim=True) + eps)` with m = x.mean((0, 2, 3),"
-    " keepdim=True), then weight and bias; keep the running statistics yourself.",
+    " keepdim=True), then weight and bias. report.md and `smoketest explain aten::native_batch_norm` have a whole"
+    " module that keeps the running statistics too.",
     "native_group_norm": "Write `F.layer_norm(x.reshape(n, groups, -1), (x[0].numel() // groups,)).view(x.shape)`, then"
     " weight and bias of each channel.",
     "_weight_norm_interface": "Write `g * v / torch.linalg.vector_norm(v, dim=1, keepdim=True)` for a linear layer.",
     "max_pool2d_with_indices": "Where windows do not overlap: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k))"
-    ".amax((3, 5))`; else stack the k * k strided slices and take amax(0). A newer release may have the kernel.",
+    ".amax((3, 5))`; else stack the k * k strided slices and take amax(0). Where maxima are equal, amax shares the"
+    " gradient among them and the op gives it to the first. A newer release may have the kernel.",
     "avg_pool2d": "Where windows do not overlap: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k)).mean((3, 5))`; else a"
     " depthwise convolution with constant weights. A newer release may have the kernel.",
     "_adaptive_avg_pool2d": "Where sizes divide, k = size / output: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k))"
@@ -247,8 +251,8 @@ _SAME: dict[str, tuple[str, ...]] = {
     "_sparse_coo_tensor_with_dims_and_tensors": ("_sparse_coo_tensor_unsafe", "_coalesce", "sparse_mask"),
 }
 
+_FIRST = {other: op for op, others in _SAME.items() for other in others}
 _REMEDIES = REWRITES | ADVICE
-_REMEDIES |= {other: _REMEDIES[op] for op, others in _SAME.items() for other in others}
 
 
 def remedy_for(op: str) -> str | None:
@@ -257,10 +261,16 @@ def remedy_for(op: str) -> str | None:
     Args:
         op: an overload name in any of its forms; the backward of an op has the op's remedy.
     """
+    return looked_up(op, _REMEDIES)
+
+
+def looked_up(op: str, table: Mapping[str, str]) -> str | None:
+    """The entry of an op, of the op whose backward it is, or of the op of the same remedy; None where there is none."""
     namespace, _, name = functional_base(op).partition("::")
     if namespace != "aten":
         return None
     for form in (name, name.removesuffix("_backward"), name.removesuffix("_backward") + "_forward"):
-        if form in _REMEDIES:
-            return _REMEDIES[form]
+        found = table.get(form) or table.get(_FIRST.get(form, ""))
+        if found:
+            return found
     return None

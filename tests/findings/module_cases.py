@@ -1,0 +1,116 @@
+"""Runs the modules of `smoketest.findings.modules` beside those they replace, and prints what was seen.
+
+``python module_cases.py FOLDER`` emulates the device and compiles, so it is a process of its own; FOLDER gets the
+source that the probe reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import smoketest
+from smoketest.findings import SitePolicy
+from smoketest.findings.modules import MODULES
+from smoketest.operators.profile import load_profile
+from smoketest.probe.probe import probe
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two modules of the same arguments: `original` with the op, `name` in the source of the replacement."""
+
+    name: str
+    original: Callable[[], nn.Module]
+    arguments: Sequence[Any]
+    make: Callable[[], torch.Tensor]
+
+
+CASES = {
+    "native_batch_norm": Case(
+        "BatchNorm", lambda: nn.BatchNorm2d(3), (3,), lambda: torch.randn(4, 3, 5, 6) * 3 + torch.arange(6)
+    )
+}
+
+
+def filled(module: nn.Module) -> nn.Module:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    return module
+
+
+def like(original: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:
+    """A new module with the weights and statistics that the original was made with."""
+    module = make()
+    module.load_state_dict({name: value.clone() for name, value in original.state_dict().items()})
+    return module
+
+
+def trained(module: nn.Module, make: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+    """Results, gradients and state of two training calls and one in eval mode."""
+    torch.manual_seed(1)
+    seen = []
+    for training in (True, True, False):
+        x = make().requires_grad_()
+        y = module.train(training)(x)
+        y.backward(torch.randn(y.shape))
+        seen += [y, x.grad]
+    return seen + [p.grad for p in module.parameters()] + list(module.state_dict().values())
+
+
+def fallbacks(device: Any, module: nn.Module, make: Callable[[], torch.Tensor]) -> list[str]:
+    module = module.to("neuron")
+    device.clear_op_tracking()
+    for dtype in (torch.float32, torch.bfloat16):
+        for training in (True, False):
+            x = make().to(dtype).to("neuron").requires_grad_()
+            module.train(training)(x).float().sum().backward()
+    return sorted(device.get_fallback_ops())
+
+
+def findings(module: nn.Module, make: Callable[[], torch.Tensor], folder: Path) -> list[str]:
+    x = make()
+
+    def step(compiled: Any, index: int) -> None:
+        compiled(x).sum().backward()
+
+    result = probe(module, step, profile=load_profile(None), site_policy=SitePolicy(folder))
+    assert result.ops_probed
+    return [f"{seen.rule} {seen.op} {seen.phase}: {seen.message}" for seen in result.observations]
+
+
+def main(folder: Path) -> None:
+    """Print {op: {"difference": number, "original": [op], "fallbacks": [op], "findings": {mode: [text]}}}."""
+    torch.set_num_threads(1)
+    device = smoketest.emulate(warn=False)
+    sys.path.insert(0, str(folder))
+    seen = {}
+    for op, case in CASES.items():
+        (folder / f"written_{op}.py").write_text(f"import torch\n\n\n{MODULES[op]}", encoding="utf-8")
+        made = getattr(importlib.import_module(f"written_{op}"), case.name)
+        torch.manual_seed(0)
+        original = filled(case.original())
+
+        new, old = partial(made, *case.arguments), case.original
+        ours, theirs = (trained(like(original, make), case.make) for make in (new, old))
+        seen[op] = {
+            "difference": max(float((a - b).detach().abs().max()) for a, b in zip(ours, theirs, strict=True)),
+            "original": fallbacks(device, like(original, old), case.make),
+            "fallbacks": fallbacks(device, like(original, new), case.make),
+            "training": findings(like(original, new).train(), case.make, folder),
+            "eval": findings(like(original, new).eval(), case.make, folder),
+        }
+    json.dump(seen, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
