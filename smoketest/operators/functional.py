@@ -6,11 +6,12 @@ The tracker and the dispatcher speak of ``aten::atan2.out`` or ``aten::index_fil
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 import torch
 
-__all__ = ["functional_overload", "overload"]
+__all__ = ["forms", "functional_overload", "overload"]
 
 
 def overload(name: str) -> torch._ops.OpOverload | None:
@@ -37,13 +38,18 @@ def functional_overload(name: str) -> str:
     op = overload(name)
     if op is None or not op._schema.is_mutable:
         return name
+    found = next((form for form in forms(op) if not form._schema.is_mutable), None)
+    return name if found is None else found.name()  # type: ignore[no-untyped-call]
+
+
+def forms(op: torch._ops.OpOverload) -> Iterator[torch._ops.OpOverload]:
+    """All overloads that compute the same from the same inputs: functional, in-place, ``out=``."""
     wanted = _inputs(op)
     for packet in _packets(op):
         for which in packet.overloads():  # type: ignore[no-untyped-call]
             candidate = getattr(packet, which)
-            if not candidate._schema.is_mutable and _inputs(candidate) == wanted:
-                return candidate.name()  # type: ignore[no-any-return]
-    return name
+            if _inputs(candidate) == wanted:
+                yield candidate
 
 
 def _packets(op: torch._ops.OpOverload) -> list[torch._ops.OpOverloadPacket]:
