@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from smoketest.config.models import Batch, TensorSpec
 from smoketest.errors import UserCodeError
 from smoketest.workload.moving import tensors_in
-from smoketest.workload.usercode import blame_user
+from smoketest.workload.usercode import blame_user, place_of
 
-__all__ = ["BatchMaker", "Call", "call_for", "from_function", "from_specs", "remembering"]
+__all__ = ["BatchMaker", "Call", "call_for", "explain_call", "from_function", "from_specs", "remembering"]
 
 BatchMaker = Callable[[int], Any]
 """Makes the batch of a step, on the CPU, in the form the loss is given."""
@@ -32,9 +32,10 @@ class Call:
 def from_function(function: Callable[[int], Any], name: str) -> BatchMaker:
     """Batches from the user's ``make_batch(step)``.
 
-    Raises, when called:
-        UserCodeError: the function raises, or gives nothing that holds a tensor.
+    Raises:
+        UserCodeError: the function takes no step; or, when called, raises, or gives nothing that holds a tensor.
     """
+    _needs_step(function, name)
 
     def make(step: int) -> Any:
         try:
@@ -49,6 +50,18 @@ def from_function(function: Callable[[int], Any], name: str) -> BatchMaker:
         return batch
 
     return make
+
+
+def _needs_step(function: Callable[..., Any], name: str) -> None:
+    signature = _signature(function)
+    if signature is None or _binds(signature, (0,), {}):
+        return
+    shown = str(signature.replace(return_annotation=signature.empty))
+    raise UserCodeError(
+        f"{name}{shown} cannot be called as {name}(step)",
+        place=place_of(function),
+        hint=f"define it as {name}(step): the number of the step, from 0, to make each batch another one",
+    )
 
 
 def from_specs(specs: Mapping[str, TensorSpec], seed: int) -> BatchMaker:
@@ -88,14 +101,16 @@ def call_for(batch: Any, spec: Batch | None, model: nn.Module) -> Call:
 
     ``(args, kwargs)`` is taken as it is; a mapping gives keyword arguments, another tuple or list positional ones, and
     anything else is the only argument. ``batch.forward`` of the check chooses among what has a name, and leaves the
-    rest to the loss; where the model has no such parameters they are passed by position, in that order.
+    rest to the loss. Where the model has none of the names they are passed by position, in that order.
+
+    Raises:
+        UserCodeError: the model has some of the names and not the others, or has another number of arguments.
     """
     chosen = spec.forward if spec is not None else None
-    if isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], (tuple, list)) and _is_kwargs(batch[1]):
+    if isinstance(batch, tuple) and _is_pair(batch):
         if chosen is None:
             return Call(tuple(batch[0]), dict(batch[1]))
-        named = _named({name: _item(batch[1], name) for name in chosen}, model)
-        return Call((*batch[0], *named.args), named.kwargs)
+        return _named({name: _item(batch[1], name) for name in chosen}, model, tuple(batch[0]))
     if isinstance(batch, Mapping):
         names = list(batch) if chosen is None else chosen
         return _named({name: _item(batch, name) for name in names}, model)
@@ -109,16 +124,105 @@ def call_for(batch: Any, spec: Batch | None, model: nn.Module) -> Call:
     return Call((batch,), {})
 
 
-def _named(values: dict[str, Any], model: nn.Module) -> Call:
-    try:
-        parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # a scripted forward does not tell
-        return Call((), values)
+def explain_call(call: Call, batch: Any, model: nn.Module) -> UserCodeError | None:
+    """The error to raise where the model's forward does not take these arguments; None where it does."""
+    signature = _signature(model.forward)
+    if signature is None or _binds(signature, call.args, call.kwargs):
+        return None
+    given = [*["…"] * len(call.args), *(f"{name}=…" for name in call.kwargs)]
+    return UserCodeError(
+        f"{_shown(model, signature)} cannot be called as forward({', '.join(given)})",
+        place=place_of(type(model).forward),
+        hint=_call_hint(batch, signature),
+    )
+
+
+def _call_hint(batch: Any, signature: inspect.Signature) -> str:
+    """How to change what the model is called with, for a batch of this form."""
+    needed = _required(signature)
+    if isinstance(batch, Mapping):
+        missing = [name for name in needed if name not in batch]
+        also = f"; the batch has no {_listed(missing)}" if missing else ""
+        return f"forward is called with the batch's tensors by their names{also}"
+    if not isinstance(batch, (tuple, list)) or hasattr(batch, "_fields"):
+        return f"the batch is passed whole; let make_batch return a dict with the names {', '.join(needed)}"
+    if _is_pair(batch):
+        return "make_batch gave (args, kwargs), which is what forward is called with: change it there"
+    first = needed[0] if needed else "x"
+    names = [first, "labels", *(f"more{place}" for place in range(1, len(batch) - 1))][: len(batch)]
+    made = ", ".join(f'"{name}": …' for name in names)
+    return (
+        f"make_batch gave a {type(batch).__name__} of {len(batch)}, each an argument of forward. Return a dict, "
+        f"{{{made}}}, and choose with `batch: {{forward: [{first}]}}`; or return (args, kwargs): (({first},), {{}})"
+    )
+
+
+def _named(values: dict[str, Any], model: nn.Module, before: tuple[Any, ...] = ()) -> Call:
+    """The call with named `values`, after the positional arguments `before`."""
+    signature = _signature(model.forward)
+    if signature is None:  # a scripted forward does not tell
+        return Call(before, values)
+    parameters = signature.parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    if takes_any or set(values) <= known:
-        return Call((), values)
-    return Call(tuple(values.values()), {})
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    matching = [name for name in values if name in known]
+    if takes_any or len(matching) == len(values):
+        return Call(before, values)
+    by_position = Call((*before, *values.values()), {})
+    if not matching and _binds(signature, by_position.args, {}):
+        return by_position
+    others = [name for name in values if name not in known]
+    verb = "is no argument" if len(others) == 1 else "are no arguments"
+    raise UserCodeError(
+        f"{_listed(others)} of the batch {verb} of {_shown(model, signature)}",
+        place=place_of(type(model).forward),
+        hint=_names_hint(signature, values, matching, before),
+    )
+
+
+def _names_hint(signature: inspect.Signature, values: dict[str, Any], matching: list[str], before: Any) -> str:
+    if matching and _binds(signature, before, {name: values[name] for name in matching}):
+        return f"leave the rest to the loss: `batch: {{forward: [{', '.join(matching)}]}}`"
+    needed = _required(signature)
+    if not matching:
+        return (
+            f"name the batch's tensors as forward does ({', '.join(needed)}), or choose which are passed, in that "
+            f"order: `batch: {{forward: [{', '.join(list(values)[: len(needed)])}]}}`"
+        )
+    missing = [name for name in needed if name not in matching]
+    return f"name the batch's tensors as forward does; {_listed(missing)} is missing"
+
+
+def _required(signature: inspect.Signature) -> list[str]:
+    """Names of the arguments that have no default."""
+    parameters = signature.parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _shown(model: nn.Module, signature: inspect.Signature) -> str:
+    """Such as ``Net.forward(x, mask=None)``."""
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    text = str(inspect.Signature(bare))
+    return f"{type(model).__name__}.forward{text if len(text) <= 160 else text[:160] + '…)'}"
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _binds(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _item(batch: Mapping[str, Any], name: str) -> Any:
@@ -127,6 +231,11 @@ def _item(batch: Mapping[str, Any], name: str) -> Any:
             f"batch.forward names {name!r}, which the batch does not have", hint=f"it has {', '.join(map(str, batch))}"
         )
     return batch[name]
+
+
+def _is_pair(batch: Any) -> bool:
+    """Whether a batch has the form (args, kwargs)."""
+    return len(batch) == 2 and isinstance(batch[0], (tuple, list)) and _is_kwargs(batch[1])
 
 
 def _is_kwargs(value: Any) -> bool:

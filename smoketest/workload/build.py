@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import inspect
 import random
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +16,7 @@ import torch
 from torch import nn
 
 from smoketest.config.models import Check, Model
-from smoketest.errors import UserCodeError
+from smoketest.errors import ConfigError, UserCodeError
 from smoketest.workload import batches, losses, optimizers
 from smoketest.workload.batches import BatchMaker
 from smoketest.workload.losses import LossFunction
@@ -87,8 +91,48 @@ def _build_model(spec: Model) -> Any:
     if spec.config is not None:
         options = dict(spec.config)
         config_class = options.pop("class", None)
+        if config_class is not None:
+            _refuse_ignored(config_class, options, spec.target)
         args.insert(0, options if config_class is None else call_target(config_class, **options))
     return call_target(spec.target, *args, **spec.kwargs)
+
+
+def _refuse_ignored(config_class: str, options: dict[str, Any], model: str) -> None:
+    """Refuse a misspelt option of a class that takes any: ``d_modle`` would be ignored without a word.
+
+    Raises:
+        ConfigError: neither the class nor the model's file knows the option, and the class knows one spelt nearly so.
+    """
+    made = resolve(config_class)
+    if not inspect.isclass(made):
+        return
+    known = _options_of(made)
+    for name in options.keys() - known:
+        near = difflib.get_close_matches(name, known - options.keys(), n=1, cutoff=0.85)
+        if near and not any(re.search(rf"\b{re.escape(name)}\b", source) for source in _sources(made, resolve(model))):
+            raise ConfigError(
+                f"model.config: {made.__name__} knows no {name!r} and would ignore it",
+                hint=f"did you mean {near[0]!r}?",
+            )
+
+
+def _sources(*objects: Any) -> Iterator[str]:
+    """The text of the files that define these classes and functions, where it can be read."""
+    for module in {inspect.getmodule(one) for one in objects}:
+        with contextlib.suppress(OSError, TypeError):
+            yield inspect.getsource(module) if module is not None else ""
+
+
+def _options_of(made: type) -> set[str]:
+    """Names a class takes or reads: arguments of its and its bases' ``__init__``, fields, attributes, aliases."""
+    names = set(dir(made))
+    for base in made.__mro__[:-1]:
+        names |= set(vars(base).get("__annotations__", ()))
+        with contextlib.suppress(TypeError, ValueError):
+            names |= set(inspect.signature(base.__init__).parameters)  # type: ignore[misc]
+    aliases = getattr(made, "attribute_map", None)
+    names |= {*aliases, *aliases.values()} if isinstance(aliases, dict) else set()
+    return {name for name in names if not name.startswith("_")} - {"self", "args", "kwargs"}
 
 
 def _batch_maker(check: Check, file: ModuleType | None) -> BatchMaker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import numbers
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -57,6 +58,11 @@ def checked_loss(loss: Any, name: str) -> Tensor:
     Raises:
         UserCodeError: it is no tensor, not a scalar, or has no gradient.
     """
+    if isinstance(loss, numbers.Number):
+        raise UserCodeError(
+            f"the loss must be a scalar tensor; {name} gave {_describe(loss)}, from which no backward can start",
+            hint="drop .item() or float(), and return the tensor itself",
+        )
     if not isinstance(loss, Tensor):
         raise UserCodeError(
             f"the loss must be a scalar tensor; {name} gave {_describe(loss)}",

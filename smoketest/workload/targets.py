@@ -122,10 +122,18 @@ def _attribute(owner: Any, part: str, target: str, module: ModuleType) -> Any:
 
 
 def _hint_for(error: BaseException) -> str | None:
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        package = error.name.partition(".")[0]
-        return f"install it: {_INSTALL.get(package, f'pip install {package}')}"
-    return None
+    """What to do about a module that is not there. Its distribution often has another name: cv2 is opencv-python."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    package, _, rest = error.name.partition(".")
+    if package in _INSTALL:
+        return f"install it: {_INSTALL[package]}"
+    if rest and package in sys.modules:
+        return f"{package} is there, but has no module {rest}: is it the release you need?"
+    return (
+        f"is {package} yours? Modules are looked for in the folder of the workload file and in the current folder "
+        f"({Path.cwd()}). If it is not, install the distribution that provides it"
+    )
 
 
 def _file_of(module: ModuleType) -> Place | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException
+from typing import Any
 
 from smoketest.errors import Place, UserCodeError
 from smoketest.findings import SitePolicy
+from smoketest.workload.advice import hint_for
 
-__all__ = ["blame_user", "shown_path", "summary_of", "users_line", "users_place", "users_traceback"]
+__all__ = ["blame_user", "place_of", "shown_path", "summary_of", "users_line", "users_place", "users_traceback"]
 
 _MESSAGE_LIMIT = 600
 _TRACEBACK_LIMIT = 8_000
@@ -24,10 +27,13 @@ def blame_user(error: BaseException, what: str, *, hint: str | None = None) -> U
     Args:
         error: what their code raised; its traceback is cut to their frames.
         what: what was being done, such as ``make_model() of models.py``.
-        hint: what to do about it.
+        hint: what to do about it; that of `hint_for`, if it has one, where none is given.
     """
     return UserCodeError(
-        f"{what} raised {summary_of(error)}", traceback=users_traceback(error), place=users_place(error), hint=hint
+        f"{what} raised {summary_of(error)}",
+        traceback=users_traceback(error),
+        place=users_place(error),
+        hint=hint or hint_for(error),
     )
 
 
@@ -42,11 +48,18 @@ def summary_of(error: BaseException) -> str:
 def users_traceback(error: BaseException) -> str:
     """The formatted traceback of `error` and its causes, without our frames and without those of PyTorch.
 
-    PyTorch's frames are kept only where there is nothing else to show.
+    PyTorch's frames are kept only where there is nothing else to show. Files are named as in findings: the user's own
+    relative to the working directory, those of libraries from the package on. An error that came while the same one
+    was handled (a step made again on plain CPU) is shown once.
     """
     whole = TracebackException.from_exception(error)
     for part in _chain(whole):
         part.stack = StackSummary.from_list(_users_frames(part.stack))
+        for frame in part.stack:
+            _ = frame.line  # read before its file has another name
+            frame.filename = _short_name(frame.filename)
+    for part in _chain(whole):
+        _drop_repeated(part)
     text = "".join(whole.format())
     return text if len(text) <= _TRACEBACK_LIMIT else "[…]\n" + text[-_TRACEBACK_LIMIT:]
 
@@ -69,6 +82,14 @@ def users_line(error: BaseException) -> tuple[str, int] | None:
     return None
 
 
+def place_of(function: Callable[..., Any]) -> Place | None:
+    """The line one of the user's own functions begins at; None for any other."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or _rank(code.co_filename) != _USERS:
+        return None
+    return Place(shown_path(code.co_filename), code.co_firstlineno)
+
+
 def shown_path(file: str | Path) -> str:
     """A path as a person would type it: relative to the working directory where it is below it."""
     path = Path(file)
@@ -76,6 +97,25 @@ def shown_path(file: str | Path) -> str:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
         return str(path)
+
+
+def _short_name(file: str) -> str:
+    """The file as findings name it, where it is a library's; else as a person would type it."""
+    shown = shown_path(file)
+    is_library = any(part in ("site-packages", "dist-packages") for part in Path(file).parts)
+    return _policy.display(file) if is_library else shown
+
+
+def _drop_repeated(part: TracebackException) -> None:
+    """Take the error out that was being handled, where it is the same error at the same line."""
+    context = part.__context__
+    if part.__cause__ is None and context is not None and _last_words(context) == _last_words(part):
+        part.__context__ = context.__context__
+
+
+def _last_words(part: TracebackException) -> tuple[str, str | None, int | None]:
+    frame = part.stack[-1] if part.stack else None
+    return "".join(part.format_exception_only()), frame and frame.filename, frame and frame.lineno
 
 
 def _users_frames(stack: StackSummary) -> list[FrameSummary]:
@@ -99,9 +139,5 @@ def _chain(first: TracebackException) -> list[TracebackException]:
     return found
 
 
-def _make_rank() -> Callable[[str], int]:
-    policy = SitePolicy(Path.cwd())  # which files are the user's does not depend on the root
-    return policy.rank
-
-
-_rank = _make_rank()
+_policy = SitePolicy(Path.cwd())  # which files are the user's does not depend on the root
+_rank = _policy.rank

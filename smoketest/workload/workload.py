@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from smoketest.config.models import Batch, Training
 from smoketest.errors import UserCodeError
 from smoketest.workload import optimizers
-from smoketest.workload.batches import BatchMaker, call_for
+from smoketest.workload.batches import BatchMaker, call_for, explain_call
 from smoketest.workload.losses import LossFunction, checked_loss
 from smoketest.workload.moving import move
 
@@ -117,7 +117,14 @@ class Workload:
     def _forward(self, model: Callable[..., Any], batch: Any) -> Tensor:
         call = call_for(batch, self.batch_spec, self.model)
         with self._autocast():
-            loss = self.loss(model(*call.args, **call.kwargs), batch)
+            try:
+                output = model(*call.args, **call.kwargs)
+            except TypeError as error:
+                wrong_call = explain_call(call, batch, self.model)
+                if wrong_call is None:
+                    raise
+                raise wrong_call from error
+            loss = self.loss(output, batch)
         return checked_loss(loss, self.loss_name)
 
     def _autocast(self) -> AbstractContextManager[Any]:

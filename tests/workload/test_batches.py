@@ -12,7 +12,7 @@ from torch import nn
 
 from smoketest.config.models import Batch, TensorSpec
 from smoketest.errors import UserCodeError
-from smoketest.workload.batches import call_for, from_function, from_specs, remembering
+from smoketest.workload.batches import Call, call_for, explain_call, from_function, from_specs, remembering
 from smoketest.workload.moving import move, tensors_in
 
 Pair = namedtuple("Pair", "left right")
@@ -163,3 +163,101 @@ def test_a_batch_of_args_and_kwargs_gives_the_model_the_chosen_names_only() -> N
 def test_names_cannot_be_chosen_from_a_batch_without_names() -> None:
     with pytest.raises(UserCodeError, match="chooses by name, and the batch has no names"):
         call_for((1, 2), Batch(forward=["a"]), TwoInputs())
+
+
+class Masked(nn.Module):
+    def forward(self, x: Any, mask: Any) -> Any:
+        return x, mask
+
+
+@pytest.mark.parametrize(
+    ("batch", "spec", "message", "hint"),
+    [
+        (
+            {"a": 1, "labels": 2}, None,
+            "'labels' of the batch is no argument of TwoInputs.forward(a, b=None)",
+            "leave the rest to the loss: `batch: {forward: [a]}`",
+        ),
+        (
+            {"mask": 1, "inputs": 2}, None,
+            "'inputs' of the batch is no argument of Masked.forward(x, mask)",
+            "name the batch's tensors as forward does; 'x' is missing",
+        ),
+        (
+            {"mask": 1, "inputs": 2, "y": 3}, Batch(forward=["mask", "inputs"]),
+            "'inputs' of the batch is no argument of Masked.forward(x, mask)",
+            "name the batch's tensors as forward does; 'x' is missing",
+        ),
+        (
+            {"inputs": 1, "attention": 2, "labels": 3}, None,
+            "'inputs', 'attention', 'labels' of the batch are no arguments of Masked.forward(x, mask)",
+            "name the batch's tensors as forward does (x, mask), or choose which are passed, in that order:"
+            " `batch: {forward: [inputs, attention]}`",
+        ),
+    ],
+)  # fmt: skip
+def test_names_that_do_not_fit_are_never_passed_by_position_beside_ones_that_do(
+    batch: Any, spec: Batch | None, message: str, hint: str
+) -> None:
+    with pytest.raises(UserCodeError) as caught:
+        call_for(batch, spec, TwoInputs() if "TwoInputs" in message else Masked())
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+    assert caught.value.place is not None
+    assert caught.value.place.file.endswith("test_batches.py")
+
+
+def test_names_of_which_none_fits_are_passed_by_position_in_their_order() -> None:
+    assert call_for({"inputs": 1, "attention": 2}, None, Masked()) == Call((1, 2), {})
+    chosen = call_for({"y": 3, "attention": 2, "inputs": 1}, Batch(forward=["inputs", "attention"]), Masked())
+    assert chosen == Call((1, 2), {})
+
+
+@pytest.mark.parametrize(
+    ("batch", "model", "message", "hint"),
+    [
+        (
+            (torch.ones(2, 2), torch.ones(2)), nn.Linear(2, 2),
+            "Linear.forward(input) cannot be called as forward(…, …)",
+            'make_batch gave a tuple of 2, each an argument of forward. Return a dict, {"input": …, "labels": …}, and'
+            " choose with `batch: {forward: [input]}`; or return (args, kwargs): ((input,), {})",
+        ),
+        (
+            ((1, 2, 3), {}), Masked(),
+            "Masked.forward(x, mask) cannot be called as forward(…, …, …)",
+            "make_batch gave (args, kwargs), which is what forward is called with: change it there",
+        ),
+        (
+            {"x": 1}, Masked(),
+            "Masked.forward(x, mask) cannot be called as forward(x=…)",
+            "forward is called with the batch's tensors by their names; the batch has no 'mask'",
+        ),
+        (
+            5, Masked(),
+            "Masked.forward(x, mask) cannot be called as forward(…)",
+            "the batch is passed whole; let make_batch return a dict with the names x, mask",
+        ),
+    ],
+)  # fmt: skip
+def test_a_call_that_forward_does_not_take_tells_how_to_choose(
+    batch: Any, model: nn.Module, message: str, hint: str
+) -> None:
+    wrong = explain_call(call_for(batch, None, model), batch, model)
+    assert wrong is not None
+    assert (wrong.message, wrong.hint) == (message, hint)
+
+
+def test_a_type_error_of_the_model_itself_is_not_explained_away() -> None:
+    assert explain_call(Call((1, 2), {}), (1, 2), Masked()) is None
+
+
+def test_make_batch_must_take_the_step() -> None:
+    def make_batch() -> Any: ...
+
+    with pytest.raises(UserCodeError) as caught:
+        from_function(make_batch, "make_batch")  # type: ignore[arg-type]
+    assert caught.value.message == "make_batch() cannot be called as make_batch(step)"
+    assert caught.value.hint == (
+        "define it as make_batch(step): the number of the step, from 0, to make each batch another one"
+    )
+    assert caught.value.place is not None
+    assert caught.value.place.line == make_batch.__code__.co_firstlineno

@@ -92,8 +92,9 @@ def test_a_loss_must_be_a_scalar_tensor_that_requires_grad() -> None:
         "the loss must be a scalar tensor; loss_fn gave one of shape (4, 2)\n"
         "  hint: reduce it, for example with .mean()"
     )
-    assert error(lambda: losses.checked_loss(1.5, "loss_fn")).startswith(
-        "the loss must be a scalar tensor; loss_fn gave a float\n"
+    assert error(lambda: losses.checked_loss(1.5, "loss_fn")) == (
+        "the loss must be a scalar tensor; loss_fn gave a float, from which no backward can start\n"
+        "  hint: drop .item() or float(), and return the tensor itself"
     )
     assert error(lambda: losses.checked_loss(torch.ones(()), "loss_fn")).startswith(
         "the loss from loss_fn does not require grad, so backward cannot start from it\n"

@@ -62,9 +62,17 @@ def test_an_import_that_raises_shows_only_the_users_frames(tmp_path: Path) -> No
     assert "smoketest/workload" not in error.traceback
 
 
-def test_a_missing_package_names_the_command_that_installs_it(tmp_path: Path) -> None:
-    file = write(tmp_path / "needs.py", "import no_such_package_at_all\n")
-    assert error_of(f"{file}:make").hint == "install it: pip install no_such_package_at_all"
+def test_a_missing_module_may_be_the_user_s_own_or_have_another_name_as_a_distribution(tmp_path: Path) -> None:
+    file = write(tmp_path / "needs.py", "import no_such_package_at_all.inner\n")
+    assert error_of(f"{file}:make").hint == (
+        "is no_such_package_at_all yours? Modules are looked for in the folder of the workload file and in the current "
+        f"folder ({Path.cwd()}). If it is not, install the distribution that provides it"
+    )
+
+
+def test_a_module_missing_from_a_package_that_is_there(tmp_path: Path) -> None:
+    file = write(tmp_path / "needs.py", "import json.no_such_part\n")
+    assert error_of(f"{file}:make").hint == "json is there, but has no module no_such_part: is it the release you need?"
 
 
 def test_a_syntax_error_has_line_and_column(tmp_path: Path) -> None:

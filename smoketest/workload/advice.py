@@ -1,0 +1,29 @@
+"""What to do about errors that PyTorch words for somebody else: hints for user code that raised."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["hint_for"]
+
+_CUDA = (
+    "there is no CUDA here, nor on Trainium: in forward use the input's device, as in device=x.device; the check moves "
+    "the model and the batches itself, so make_model and make_batch need no .cuda() or .to(...)"
+)
+_DTYPES = (
+    "weights and batch differ in dtype: give the tensor `dtype: bfloat16` (that of model.dtype) in the batch, or leave "
+    "out model.dtype and use `training: {autocast: bfloat16}`"
+)
+_HINTS = (
+    (r"Torch not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver", _CUDA),
+    (r"mat1 and mat2 must have the same dtype|to have the same dtype, but got|Input type \(.*\) and (weight|bias) type "
+     r"\(.*\) should be the same|RNN input dtype .* does not match weight dtype|expected scalar type \w+ but found (Half|BFloat16|Float|Double)", _DTYPES),
+    (r"^IndexError: index out of range in self$",
+     "a token id is outside the vocabulary: set `high` of that tensor in batch.tensors to the vocabulary's size"),
+)  # fmt: skip
+
+
+def hint_for(error: BaseException) -> str | None:
+    """What to change where `error` is one that many meet; None for any other."""
+    text = f"{type(error).__name__}: {error}"
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, text)), None)
