@@ -14,13 +14,21 @@ _DTYPES = (
     "weights and batch differ in dtype: give the tensor `dtype: bfloat16` (that of model.dtype) in the batch, or leave "
     "out model.dtype and use `training: {autocast: bfloat16}`"
 )
+_DIFFER = (
+    r"mat1 and mat2 must have the same dtype",
+    r"to have the same dtype, but got",
+    r"Input type \(.*\) and (weight|bias) type \(.*\) should be the same",
+    r"RNN input dtype .* does not match weight dtype",
+    r"expected scalar type \w+ but found (Half|BFloat16|Float|Double)",
+)
 _HINTS = (
     (r"Torch not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver", _CUDA),
-    (r"mat1 and mat2 must have the same dtype|to have the same dtype, but got|Input type \(.*\) and (weight|bias) type "
-     r"\(.*\) should be the same|RNN input dtype .* does not match weight dtype|expected scalar type \w+ but found (Half|BFloat16|Float|Double)", _DTYPES),
-    (r"^IndexError: index out of range in self$",
-     "a token id is outside the vocabulary: set `high` of that tensor in batch.tensors to the vocabulary's size"),
-)  # fmt: skip
+    ("|".join(_DIFFER), _DTYPES),
+    (
+        r"^IndexError: index out of range in self$",
+        "a token id is outside the vocabulary: set `high` of that tensor in batch.tensors to the vocabulary's size",
+    ),
+)
 
 
 def hint_for(error: BaseException) -> str | None:
