@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 import time
@@ -10,30 +11,53 @@ from pathlib import Path
 
 from smoketest.errors import ConfigError, Place
 
-__all__ = ["CappedLog", "Journal", "prepare_folder", "write_atomically"]
+__all__ = ["CappedLog", "Journal", "PassedFile", "prepare_folder", "refuse_other_than_utf8", "write_atomically"]
 
 LOG_HEAD = 8 * 2**20
 LOG_TAIL = 64 * 2**10
 JOURNAL_CAP = 64 * 2**20
+_WRITTEN = ("report.json", "report.md", "report.html", "log/events.jsonl", "log/eager.log", "log/compile.log")
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make `folder` and its ``log`` and see that files can be made there.
+    """Make `folder` and its ``log`` and see that the files of a run can be made there.
 
     Raises:
         ConfigError: where not; found before anything runs.
     """
+    refuse_other_than_utf8(folder)
     try:
         (folder / "log").mkdir(parents=True, exist_ok=True)
         for place in (folder, folder / "log"):
             with tempfile.TemporaryFile(dir=place):
                 pass
+        for file in (folder / name for name in _WRITTEN):
+            if file.exists() and not file.is_file():
+                raise ValueError(f"{file.relative_to(folder)} is {'a folder' if file.is_dir() else 'no regular file'}")
+            if file.parent.name == "log" and file.exists() and not os.access(file, os.W_OK):  # written in place
+                raise ValueError(f"{file.relative_to(folder)} is read-only")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
             f"the output folder cannot be written: {reason}",
             place=Place(str(folder)),
             hint="name another with --output DIR",
+        ) from None
+
+
+def refuse_other_than_utf8(path: Path) -> None:
+    """See that a path can be written into JSON, which holds Unicode only.
+
+    Raises:
+        ConfigError: where its name, or that of a folder above it, has other bytes.
+    """
+    try:
+        str(path.resolve()).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            "this path has bytes that are not UTF-8, which no report can hold",
+            place=Place(str(path)),
+            hint="rename the file or the folder, or work in another one",
         ) from None
 
 
@@ -61,6 +85,36 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+class PassedFile:
+    """A file without a name that a worker gets by its number, so that nothing is left however this process ends.
+
+    Attributes:
+        path: opens the file again, in this process and in a worker that was given `number`.
+        number: its file descriptor.
+    """
+
+    def __init__(self, data: bytes = b"") -> None:
+        with tempfile.TemporaryFile(buffering=0) as file:
+            # Above 2, as the numbers of stdin, stdout and stderr mean something else in the worker.
+            self._file = os.fdopen(fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "w+b", buffering=0)
+        self.number = self._file.fileno()
+        self.path = Path(f"/dev/fd/{self.number}")
+        self.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Put `data` in; a reader begins with its first byte."""
+        self._file.write(data)
+        self._file.seek(0)
+
+    def read(self) -> bytes:
+        """All that is in it."""
+        return os.pread(self.number, os.fstat(self.number).st_size, 0)
+
+    def close(self) -> None:
+        """Give the file up."""
+        self._file.close()
 
 
 class Journal:

@@ -34,6 +34,7 @@ class WorkerProcess:
     Args:
         command: what to run.
         write_request: called with the number of the event pipe's writing end, before the start.
+        passed: numbers of other files that the worker gets.
 
     Attributes:
         events: the event pipe's reading end.
@@ -42,7 +43,9 @@ class WorkerProcess:
         ended: those of the two pipes that nobody writes to any more.
     """
 
-    def __init__(self, command: Sequence[str], write_request: Callable[[int], None]) -> None:
+    def __init__(
+        self, command: Sequence[str], write_request: Callable[[int], None], passed: Sequence[int] = ()
+    ) -> None:
         self.events, writing = _pipe()
         self.output, output_writing = _pipe()
         self._mark = uuid.uuid4().hex
@@ -55,7 +58,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output_writing,
                 stderr=output_writing,
-                pass_fds=(writing,),
+                pass_fds=(writing, *passed),
                 start_new_session=True,
                 env=os.environ | {"PYTHONUNBUFFERED": "1", _MARK: self._mark},
             )

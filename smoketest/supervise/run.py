@@ -8,7 +8,6 @@ import importlib.metadata
 import json
 import platform
 import selectors
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,14 @@ from smoketest.findings.report import Environment, Step
 from smoketest.findings.sites import project_root
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
-from smoketest.supervise.files import CappedLog, Journal, prepare_folder, write_atomically
+from smoketest.supervise.files import (
+    CappedLog,
+    Journal,
+    PassedFile,
+    prepare_folder,
+    refuse_other_than_utf8,
+    write_atomically,
+)
 from smoketest.supervise.names import names_here
 from smoketest.supervise.outcome import (
     Crashed,
@@ -107,13 +113,15 @@ def run_check(
         KeyboardInterrupt: a second Ctrl-C; the workers are dead, and no report was written.
     """
     progress = progress or NoProgress()
+    root = options.root or project_root(Path.cwd())
+    refuse_other_than_utf8(root)
     folder = options.output / check.name
     prepare_folder(folder)
     steps = check.training.warmup + check.training.steps + 1
     progress.check_started(check.name, str(folder / "log"), steps)
     try:
-        with interrupts or Interrupts() as watched, tempfile.TemporaryDirectory(prefix="smoketest-") as scratch:
-            eager, compiled = _Run(check, options, progress, watched, folder / "log", Path(scratch)).parts()
+        with interrupts or Interrupts() as watched:
+            eager, compiled = _Run(check, options, root, progress, watched, folder / "log").parts()
         report = _scrubbed(assemble(check, eager, compiled, _circumstances(options)))
         _write(report, folder)
     finally:
@@ -124,7 +132,7 @@ def run_check(
 class _Part:
     """A worker that runs, and what it has sent."""
 
-    def __init__(self, name: str, process: WorkerProcess, log: CappedLog, crumb: Path, timeout: float) -> None:
+    def __init__(self, name: str, process: WorkerProcess, log: CappedLog, crumb: PassedFile, timeout: float) -> None:
         self.name = name
         self.process = process
         self.log = log
@@ -145,13 +153,15 @@ class _Part:
 
     def where(self) -> str:
         """Where the worker was: after its breadcrumb, else after the last phase it spoke of."""
-        try:
-            crumb = protocol.Breadcrumb.unpack(self.crumb.read_bytes())
-        except OSError:
-            crumb = protocol.Breadcrumb()
+        crumb = protocol.Breadcrumb.unpack(self.crumb.read())
         if crumb != protocol.Breadcrumb() or self.phase is None:
             return crumb.sentence()
         return f"in {self.phase}" + (f", {self.counted.done} of {self.counted.total}" if self.counted else "")
+
+    def close(self) -> None:
+        """Close its files."""
+        self.log.close()
+        self.crumb.close()
 
     def take(self, message: protocol.Message) -> None:
         """Keep what a message says."""
@@ -195,14 +205,14 @@ class _Run:
     """The workers of one check, side by side."""
 
     def __init__(
-        self, check: Check, options: Options, progress: Progress, interrupts: Interrupts, logs: Path, scratch: Path
+        self, check: Check, options: Options, root: Path, progress: Progress, interrupts: Interrupts, logs: Path
     ) -> None:
         self.check = check
         self.options = options
+        self.root = root
         self.progress = progress
         self.interrupts = interrupts
         self.logs = logs
-        self.scratch = scratch
         self.running: dict[str, _Part] = {}
         self.over: dict[str, Record] = {}
         self.timed_part_over = False
@@ -225,7 +235,7 @@ class _Run:
         finally:
             for part in list(self.running.values()):  # a second Ctrl-C, or a fault of ours
                 part.process.close()
-                part.log.close()
+                part.close()
             self.selector.close()
             self.journal.close()
         return self.over["eager"], self.over["compile"]
@@ -235,29 +245,35 @@ class _Run:
             self.selector.select(_TICK)
 
     def _start(self, name: protocol.Part, timeout: float) -> None:
-        crumb, request = self.scratch / f"{name}.breadcrumb", self.scratch / f"{name}.json"
-        crumb.write_bytes(b" " * protocol.BREADCRUMB_SIZE)
-
-        def write_request(events: int) -> None:
-            root = self.options.root or project_root(Path.cwd())
-            message = protocol.Request(
-                part=name, check=self.check.model_dump(mode="json"), device=self.check.device, root=root, events=events,
-                breadcrumb=crumb, stop_at_error=self.options.stop_at_error, debug=self.options.debug,
-                output=self.logs.parent.resolve() if self.options.keep else None,
-            )  # fmt: skip
-            request.write_text(message.model_dump_json(), encoding="utf-8")
-
         try:
-            process = WorkerProcess(worker_command(self.options.worker, request), write_request)
-        except OSError as error:  # no memory, no process, no descriptor left
+            part = self._started(name, timeout)
+        except OSError as error:  # no memory, no process, no descriptor, no disk left
             message = f"internal error: the {name} worker cannot be started: {error.strerror}"
             self._end(name, Record(Failed(protocol.Failed(exit_code=5, message=message))))
             return
-        part = _Part(name, process, CappedLog(self.logs / f"{name}.log"), crumb, timeout)
         self.running[name] = part
-        for end in (process.events, process.output):
+        for end in (part.process.events, part.process.output):
             self.selector.register(end, selectors.EVENT_READ)
         self.progress.part_started(name)
+
+    def _started(self, name: protocol.Part, timeout: float) -> _Part:
+        self.logs.mkdir(parents=True, exist_ok=True)  # user code may have removed it
+        with contextlib.ExitStack() as unless_it_starts, contextlib.closing(PassedFile()) as request:
+            log = unless_it_starts.enter_context(contextlib.closing(CappedLog(self.logs / f"{name}.log")))
+            crumb = unless_it_starts.enter_context(contextlib.closing(PassedFile(b" " * protocol.BREADCRUMB_SIZE)))
+
+            def write_request(events: int) -> None:
+                message = protocol.Request(
+                    part=name, check=self.check.model_dump(mode="json"), device=self.check.device, root=self.root,
+                    events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
+                    debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
+                )  # fmt: skip
+                request.write(message.model_dump_json().encode())
+
+            command = worker_command(self.options.worker, request.path)
+            process = WorkerProcess(command, write_request, passed=(crumb.number, request.number))
+            unless_it_starts.pop_all()
+        return _Part(name, process, log, crumb, timeout)
 
     def _maybe_compile(self) -> None:
         """Start the compile probe as soon as it disturbs no timed step, or say why it is not started."""
@@ -347,7 +363,7 @@ class _Run:
             self.selector.unregister(end)
         code = part.process.close()
         record = part.end(code)
-        part.log.close()
+        part.close()
         del self.running[part.name]
         self._end(part.name, record)
 
@@ -393,6 +409,7 @@ def _write(report: Report, folder: Path) -> None:
     from smoketest.render import render
 
     try:
+        folder.mkdir(parents=True, exist_ok=True)  # user code may have removed it
         write_atomically(folder / "report.json", render(report, "json"))
         write_atomically(folder / "report.md", render(report, "markdown"))
         write_atomically(folder / "report.html", render(report, "html"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,6 +144,8 @@ class Worker:
             case "freeze":
                 self.frozen = True
                 time.sleep(600)
+            case "remove_output":
+                shutil.rmtree(self.kwargs["output"])
             case "own_session":
                 self.grandchild(start_new_session=True)
                 time.sleep(600)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from smoketest.errors import ConfigError
 from smoketest.supervise import files
-from smoketest.supervise.files import CappedLog, Journal, prepare_folder, write_atomically
+from smoketest.supervise.files import CappedLog, Journal, PassedFile, prepare_folder, write_atomically
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -66,3 +69,42 @@ def test_a_journal_is_json_lines_and_stops_at_its_size(tmp_path: Path, monkeypat
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"]["pid"] for line in lines] == list(range(len(lines)))
     assert 2 <= len(lines) <= 5
+
+
+@pytest.mark.parametrize("name", ["report.json", "report.html", "log/events.jsonl", "log/compile.log"])
+def test_a_folder_in_the_place_of_a_file_of_the_run_is_found_before_the_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / "out" / name).mkdir(parents=True)
+    with pytest.raises(ConfigError) as caught:
+        prepare_folder(tmp_path / "out")
+    assert caught.value.message == f"the output folder cannot be written: {name} is a folder"
+
+
+def test_a_pipe_in_the_place_of_a_log_is_found_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    os.mkfifo(tmp_path / "log" / "eager.log")
+    with pytest.raises(ConfigError) as caught:
+        prepare_folder(tmp_path)
+    assert caught.value.message == "the output folder cannot be written: log/eager.log is no regular file"
+
+
+def test_reports_of_an_earlier_run_are_no_obstacle(tmp_path: Path) -> None:
+    for _ in range(2):
+        prepare_folder(tmp_path)
+        write_atomically(tmp_path / "report.json", "{}")
+        CappedLog(tmp_path / "log" / "eager.log").close()
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepare_folder(tmp_path / "caf\udce9" / "out")
+    assert caught.value.message == "this path has bytes that are not UTF-8, which no report can hold"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_passed_file_has_no_name_and_is_read_by_a_process_that_got_its_number() -> None:
+    file = PassedFile(b"said by the parent")
+    program = "import sys; f = open(sys.argv[1], 'r+b'); text = f.read(); f.seek(0); f.write(text.upper())"
+    subprocess.run([sys.executable, "-c", program, str(file.path)], pass_fds=(file.number,), check=True)
+    assert file.read() == b"SAID BY THE PARENT"
+    assert os.fstat(file.number).st_nlink == 0, "nothing is left of it in any folder"
+    file.close()

@@ -353,3 +353,25 @@ def test_an_output_folder_that_cannot_be_written_is_said_before_anything_runs(tm
     with pytest.raises(ConfigError, match="the output folder cannot be written") as caught:
         run_check(check(tmp_path), Options(output=tmp_path / "out", worker=DOUBLE))
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("act", ["act", "act_compile"])
+def test_an_output_folder_that_user_code_removes_is_made_again(tmp_path: Path, act: str) -> None:
+    report = run(tmp_path, output=str(tmp_path / "out"), **{act: "remove_output"})
+    assert (report.eager.status, report.compile.status, report.exit_code) == ("ran", "ran", 0)
+
+
+def test_a_run_leaves_nothing_in_the_folder_for_temporary_files_even_when_killed(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    program = (
+        "from tests.supervise.test_supervision import *\n"
+        f"tmp = Path({str(tmp_path)!r})\n"
+        "run_check(check(tmp, act='sleep'), Options(output=tmp / 'out', worker=DOUBLE))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path / "tmp")})
+    worker, grandchild = pids(tmp_path)
+    parent.kill()
+    parent.wait()
+    os.kill(grandchild, signal.SIGKILL)
+    assert gone(worker)
+    assert list((tmp_path / "tmp").iterdir()) == []
