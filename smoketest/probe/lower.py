@@ -15,10 +15,14 @@ from types import TracebackType
 from smoketest.probe.graphs import GraphSpec
 from smoketest.probe.lowering_worker import Answer, Hello, Imported, read_message, write_message
 
-__all__ = ["INSTALL", "Crashed", "Lowered", "LoweringProcess", "TimedOut", "missing_reason"]
+__all__ = ["INSTALL", "CannotStart", "Crashed", "Lowered", "LoweringProcess", "TimedOut", "missing_reason"]
 
 INSTALL = 'pip install "neuron-smoketest[lowering]"'
 _START_TIMEOUT = 300.0
+
+
+class CannotStart(RuntimeError):
+    """The lowering process does not start."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class LoweringProcess:
         """What the process said of itself, starting it if it is not running.
 
         Raises:
-            RuntimeError: it does not start.
+            CannotStart: it does not start.
         """
         if self._process is None:
             self._start(timeout)
@@ -82,7 +86,11 @@ class LoweringProcess:
         return self._hello
 
     def lower(self, graph: GraphSpec, timeout: float) -> Lowered:
-        """How far `graph` gets within `timeout` seconds. Never raises for what the graph does to the process."""
+        """How far `graph` gets within `timeout` seconds. Never raises for what the graph does to the process.
+
+        Raises:
+            CannotStart: the process does not start.
+        """
         self.hello()
         assert self._process is not None
         assert self._process.stdin is not None
@@ -118,7 +126,7 @@ class LoweringProcess:
         try:
             hello = self._receive(time.monotonic() + timeout)
         except (EOFError, TimeoutError) as error:
-            raise RuntimeError(f"the lowering process does not start ({self._stop()})") from error
+            raise CannotStart(f"the lowering process does not start ({self._stop()})") from error
         assert isinstance(hello, Hello)
         self._hello = hello
 

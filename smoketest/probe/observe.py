@@ -26,12 +26,12 @@ _OPERATOR = re.compile(r"Operator `aten\.(\w+)\.(\w+)`")
 def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, policy: SitePolicy) -> Observation:
     """NST201 for one node: denied where it fails on firm grounds, else possible."""
     if verdict.denied:
-        message = f"{node.target} does not lower ({verdict.why}). torch-mlir: {verdict.sentence}"
+        message = f"{node.target} does not lower ({verdict.why}). torch-mlir: {said(verdict.sentence)}"
     elif verdict.refused:
         link = ": " if verdict.outcome == "fails" else ", but "
         message = (
             f"{node.target} possibly does not lower: public torch-mlir refuses it{link}{verdict.why}. "
-            f"torch-mlir: {verdict.sentence}"
+            f"torch-mlir: {said(verdict.sentence)}"
         )
     else:
         message = f"whether {node.target} lowers is not known: {verdict.sentence}; {verdict.why}"
@@ -64,12 +64,12 @@ def graph_refused(graph: CapturedGraph, answer: Answer, policy: SitePolicy) -> O
     if known is None:
         message = (
             f"{whole} possibly does not lower as a whole: public torch-mlir refuses it, although each of its ops "
-            f"lowers alone. torch-mlir: {answer.sentence}"
+            f"lowers alone. torch-mlir: {said(answer.sentence)}"
         )
     else:
         message = (
             f"{whole} does not lower as a whole, although each of its ops lowers alone (reported by {known.source} for "
-            f"torch-neuronx {known.release}: {known.said}). torch-mlir: {answer.sentence}"
+            f"torch-neuronx {known.release}: {known.said}). torch-mlir: {said(answer.sentence)}"
         )
     return Observation(
         rule="NST201",
@@ -148,6 +148,18 @@ def dynamic(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> Observa
         stage="captured",
         message=f"the shape is not known before the step runs ({unknown}): the backend compiles static shapes only",
     )
+
+
+def said(sentence: str) -> str:
+    """The compiler's sentence, and what it means where it names a constant instead of the op.
+
+    Of operations that are left over torch-mlir names the first, and an op's arguments come before it.
+    """
+    found = re.search(r"'torch\.constant\.\w+'", sentence)
+    if found is None:
+        return sentence
+    note = ", an argument of the op: the compiler names the first operation left over"
+    return sentence[: found.end()] + note + sentence[found.end() :]
 
 
 def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Iterator[Observation]:

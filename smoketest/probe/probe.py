@@ -21,6 +21,7 @@ from smoketest.operators.decompositions import decomposition_table
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.probe import observe
+from smoketest.probe.cache import CachedLowering, Lowers, cache_file
 from smoketest.probe.capture import Capture, CapturedGraph, RunStep, capture
 from smoketest.probe.graphs import (
     GraphSpec,
@@ -34,7 +35,7 @@ from smoketest.probe.graphs import (
     signature,
     values,
 )
-from smoketest.probe.lower import Lowered, LoweringProcess, missing_reason
+from smoketest.probe.lower import CannotStart, Lowered, missing_reason
 from smoketest.probe.lowering_worker import STAGES, Answer
 from smoketest.probe.prepare import lowerable
 from smoketest.probe.repro import FailingGraph, Key
@@ -147,7 +148,7 @@ def probe(
     fullgraph: bool = False,
     op_timeout: float = 120.0,
     on_progress: OnProgress | None = None,
-    process: LoweringProcess | None = None,
+    process: Lowers | None = None,
 ) -> ProbeResult:
     """Probe the training step of `model`.
 
@@ -160,7 +161,7 @@ def probe(
         fullgraph: as for torch.compile.
         op_timeout: seconds for lowering one graph.
         on_progress: called with (what, done, total).
-        process: where graphs are lowered, left running; one of its own by default.
+        process: where graphs are lowered, left running; one of its own behind the cache on disk by default.
     """
     tell = on_progress or (lambda what, done, total: None)
     tell("capture", 0, 1)
@@ -171,10 +172,11 @@ def probe(
     sweep = _Sweep(seen, site_policy)
     missing = missing_reason() if process is None else None
     if missing is None:
-        with LoweringProcess() if process is None else nullcontext(process) as running:
-            missing = _does_not_start(running)
-            if missing is None:
+        with CachedLowering(cache_file()) if process is None else nullcontext(process) as running:
+            try:
                 sweep.lower(running, Judge(running, profile, op_timeout), tell)
+            except CannotStart as error:  # a torch-mlir that does not fit, such as the one torch-neuronx brings
+                missing = f"the installed torch-mlir cannot be used: {error}"
     around = list(observe.around_the_graphs(seen, fullgraph, site_policy))
     return ProbeResult(
         graphs=tuple(sweep.info(graph) for graph in seen.graphs),
@@ -191,15 +193,6 @@ def probe(
         lowering_skipped=missing,
         not_checked=tuple(_not_checked(seen, sweep, missing)),
     )
-
-
-def _does_not_start(process: LoweringProcess) -> str | None:
-    """Why the lowering process cannot be had: a torch-mlir that does not fit, such as the one torch-neuronx brings."""
-    try:
-        process.hello()
-    except RuntimeError as error:
-        return f"the installed torch-mlir cannot be used: {error}"
-    return None
 
 
 class _Sweep:
@@ -227,7 +220,7 @@ class _Sweep:
         self._dynamic_inputs: set[tuple[str, Ref]] = set()
         self._whole: dict[str, Lowered] = {}
 
-    def lower(self, process: LoweringProcess, judge: Judge, tell: OnProgress) -> None:
+    def lower(self, process: Lowers, judge: Judge, tell: OnProgress) -> None:
         """Lower every distinct op, then every graph none of whose nodes stands in the way."""
         known = process.hello().higher_order
         self._engine = f"torch-mlir {process.hello().torch_mlir}"

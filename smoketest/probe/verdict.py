@@ -22,8 +22,9 @@ from smoketest.operators.decompositions import decomposition_table, lowering_equ
 from smoketest.operators.evidence import Grounds, base_name, grounds_for, reports
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
+from smoketest.probe.cache import Lowers
 from smoketest.probe.graphs import GraphSpec, name_of
-from smoketest.probe.lower import Crashed, Lowered, LoweringProcess, TimedOut
+from smoketest.probe.lower import Crashed, Lowered, TimedOut
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.prepare import Table, expanded, tensor_outputs
 from smoketest.probe.reported import reported_lowering
@@ -78,7 +79,7 @@ class Judge:
         timeout: seconds for one graph.
     """
 
-    def __init__(self, process: LoweringProcess, profile: OperatorProfile, timeout: float) -> None:
+    def __init__(self, process: Lowers, profile: OperatorProfile, timeout: float) -> None:
         self._lower: Callable[[GraphSpec], Lowered] = lambda graph: process.lower(graph, timeout)
         self._profile = profile
 

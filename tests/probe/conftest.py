@@ -26,6 +26,13 @@ def lowering() -> Iterator[LoweringProcess]:
         yield process
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test begins with an empty cache."""
+    monkeypatch.setenv("SMOKETEST_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture
 def probed(lowering: LoweringProcess) -> Probe:
     """Probe a model on given batches: ``probed(model, x, …)`` with a step that sums up the output."""
