@@ -80,7 +80,8 @@ def judge(
         today: allowances that expire before this day do not count.
         op_calls: calls in the traced step, for the headline.
         unknown: reasons why fallbacks could not be seen; any makes the result unknown instead of clean.
-        gaps: what the compile probe did not see, such as frames that Dynamo skipped; named beside "clean".
+        gaps: what the compile probe did not see, such as frames that Dynamo skipped; named beside "clean" and beside
+            denials.
         can_fall_back: False on plain CPU, where no run can be called clean, yet one without denied findings passes.
     """
     judged = tuple(_judged(finding, gate, today) for finding in findings)
@@ -90,7 +91,7 @@ def judge(
         seen = f"{_denials(denied)}, {tail}" if denied else f"no denied finding, {tail}"
         return Judgement(judged, "error", 1, f"{problem}; seen until then: {seen}" if judged else problem)
     if denied:
-        return Judgement(judged, "fail", 1, f"{_denials(denied)}, {tail}{_partly(eager_status, compile_status)}")
+        return Judgement(judged, "fail", 1, f"{_denials(denied)}, {tail}{_partly(eager_status, compile_status, gaps)}")
     if eager_status != "ran":
         return Judgement(judged, "error", 1, f"not clean: the eager part {_ended(eager_status)}, {tail}")
     if unknown and can_fall_back:
@@ -245,10 +246,12 @@ def _name(entry: Allow) -> str:
     )
 
 
-def _partly(eager: PartStatus, compiled: PartStatus) -> str:
-    """What to hold against a count of denials: the part that ended early may hide more."""
+def _partly(eager: PartStatus, compiled: PartStatus, gaps: Sequence[str]) -> str:
+    """What to hold against a count of denials: what ended early, or was not seen, may hide more."""
     parts = [("eager part", eager), ("compile probe", compiled)]
     early = [f"the {name} {_ended(status)}" for name, status in parts if status not in ("ran", "skipped")]
+    if compiled == "ran":
+        early += gaps
     return f"; {' and '.join(early)}, so there may be more" if early else ""
 
 

@@ -268,6 +268,12 @@ def test_denials_stand_beside_what_ended_early() -> None:
     assert decide(finding(), eager_status="failed").headline == (
         "1 fallback denies, no warnings; the eager part failed, so there may be more"
     )
+    assert decide(finding(), gaps=["no graph was captured for the compiler"]).headline == (
+        "1 fallback denies, no warnings; no graph was captured for the compiler, so there may be more"
+    )
+    assert decide(finding(), gaps=["no graph was captured"], compile_status="skipped").headline == (
+        "1 fallback denies, no warnings"
+    )
     assert decide(finding(), problem="timed out after 9 s").headline == (
         "timed out after 9 s; seen until then: 1 fallback denies, no warnings"
     )
