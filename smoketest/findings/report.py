@@ -157,12 +157,16 @@ class Step(Model):
 
 
 class EagerPart(Model):
-    """The eager run. ``op_calls`` and ``distinct_ops`` count the traced step."""
+    """The eager run. ``op_calls`` and ``distinct_ops`` count what took or made a tensor of the device in the traced step.
+
+    ``host_calls`` counts the calls in that step that took and made tensors of the host only.
+    """
 
     status: PartStatus
     reason: Text | None = None
     steps: tuple[Step, ...] = ()
     op_calls: int | None = None
+    host_calls: int | None = None
     distinct_ops: int | None = None
     continued_past: tuple[Text, ...] = ()
 

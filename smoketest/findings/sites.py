@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sysconfig
 from collections.abc import Iterable
 from functools import lru_cache
@@ -17,16 +18,32 @@ _PLUMBING = ("torch", "functorch", "torch_neuronx", "torch_mlir")
 _ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
-def project_root(start: Path) -> Path:
+def project_root(start: Path, files: Iterable[Path] = ()) -> Path:
     """The folder that file names in reports are relative to.
 
-    The nearest folder at or above `start` that looks like a project's top; `start` itself where none does.
+    The nearest folder at or above `start` that looks like a project's top. Where none does, it is the folder that
+    `start` and `files` have in common, since that folder's own name (a checkout's) is no part of the project; and
+    `start` itself where they share no more than a home folder or a disk, whose parts have names of their own.
+
+    Args:
+        start: where the check is.
+        files: the user's files that it names.
     """
     start = start.resolve()
-    for folder in (start, *start.parents):
-        if any((folder / mark).exists() for mark in _ROOT_MARKS):
-            return folder
-    return start
+    if (marked := _marked(start)) is not None:
+        return marked
+    common = Path(os.path.commonpath([start, *(file.resolve().parent for file in files)]))
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  (Path.home raises where there is none)
+    return start if common == common.parent or home.resolve().is_relative_to(common) else common
+
+
+def _marked(start: Path) -> Path | None:
+    """The nearest folder at or above `start` that looks like a project's top."""
+    return next((folder for folder in (start, *start.parents) if _is_marked(folder)), None)
+
+
+def _is_marked(folder: Path) -> bool:
+    return any((folder / mark).exists() for mark in _ROOT_MARKS)
 
 
 class SitePolicy:
@@ -37,7 +54,7 @@ class SitePolicy:
     frame outside PyTorch, the standard library and this package; None where there is none.
 
     Args:
-        root: the project's top folder; files below it are shown relative to it.
+        root: the project's top folder; files below it are shown relative to it, others without the way to them.
     """
 
     def __init__(self, root: Path) -> None:
@@ -85,7 +102,19 @@ class SitePolicy:
             return inside.as_posix()
         if path.is_relative_to(self.root):
             return path.relative_to(self.root).as_posix()
-        return Path(*path.parts[-2:]).as_posix() if len(path.parts) > 2 else path.name
+        return path.relative_to(_top_outside(path.parent)).as_posix()
+
+
+def _top_outside(folder: Path) -> Path:
+    """What a file outside the root is named relative to: never a folder that is called otherwise elsewhere.
+
+    A package is named as it is where it is installed, another file as its own project does, and a file of neither
+    kind by its name alone.
+    """
+    top = folder
+    while (top / "__init__.py").is_file() and not _is_marked(top):
+        top = top.parent
+    return top if top != folder else _marked(folder) or folder
 
 
 def _inside_site_packages(path: Path) -> Path | None:

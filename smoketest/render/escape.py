@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from smoketest.render.words import clean, pieces
 
-__all__ = ["block", "code", "mixed", "prose"]
+__all__ = ["block", "code", "lines_block", "mixed", "prose"]
 
 _PROSE = {
     **{ord(character): f"\\{character}" for character in "\\`*_[]|~$"},
@@ -45,7 +46,18 @@ def mixed(text: str, limit: int = 600) -> str:
 
 def block(text: str, language: str, limit: int = 400) -> str:
     """One line of text as a fenced block, its fence longer than any in the text."""
-    line = clean(text, limit)
-    longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
+    return _fenced(clean(text, limit), language)
+
+
+def lines_block(lines: Sequence[str], limit: int) -> str:
+    """Clean lines as one fenced block of about `limit` characters: what is too long loses its middle."""
+    text = "\n".join(lines)
+    if len(text) > limit:
+        text = f"{text[: limit // 4]}\n[…]\n{text[-limit * 3 // 4 :]}"
+    return _fenced(text, "text")
+
+
+def _fenced(text: str, language: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{line}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -48,7 +48,7 @@ def render(report: Report) -> str:
         bars=_bars(report, entries),
         cross=_cross(report.operators),
         operators=sorted(report.operators, key=_trouble),
-        problems=_problems(report),
+        problems=words.problems(report),
         environment=_environment(report),
     )
 
@@ -128,9 +128,9 @@ def _details(finding: Finding) -> Iterable[tuple[str, list[str], bool]]:
     yield "in", calls[:_MODULES] + more, True
     yield "called as", _given(called), True
     yield "kind", [f"{finding.kind}: {words.KINDS[finding.kind]}"] if finding.kind else [], False
-    yield "grounds", _given(words.grounds(finding)), False
+    yield "stands on (grounds)", _given(words.grounds(finding)), False
     yield "time", [f"{finding.ms_per_step:,.1f} ms per step"] if finding.ms_per_step is not None else [], False
-    yield "last stage reached", _given(finding.stage), False
+    yield "got as far as", _given(words.reached(finding)), False
     yield "shapes", list(finding.shapes[:_SHAPES]), True
     yield "seen by", [", ".join(finding.witnesses)] if finding.witnesses else [], False
     yield "reproduced by", _given(finding.repro), True
@@ -292,8 +292,8 @@ class _Cross:
 def _cross(operators: Sequence[OperatorRow]) -> _Cross:
     counts: Counter[tuple[str, str]] = Counter((row.eager, row.compile) for row in operators)
     eager, compiled = {row.eager for row in operators}, {row.compile for row in operators}
-    columns: list[str] = [state for state in words.STATES if state in compiled]
-    states = [state for state in words.STATES if state in eager]
+    columns: list[str] = [state for state in words.COMPILED if state in compiled]
+    states = [state for state in words.EAGER if state in eager]
     rows: list[tuple[str, list[int], int]] = [
         (state, [counts[state, column] for column in columns], sum(row.eager == state for row in operators))
         for state in states
@@ -307,21 +307,6 @@ def _trouble(row: OperatorRow) -> tuple[bool, bool, int, str]:
 
 
 # The rest
-
-
-def _problems(report: Report) -> list[tuple[str, list[str]]]:
-    """The parts that came to no end, with all lines of why: a dead worker's last words, the user's own frames."""
-    parts = (("Eager part", report.eager), ("Compile probe", report.compile), ("Comparison with CPU", report.parity))
-    return [
-        (name, [_line(line) for line in part.reason.splitlines()[:200]])
-        for name, part in parts
-        if part.status in ("failed", "crashed", "timed_out") and part.reason and "\n" in part.reason.strip()
-    ]
-
-
-def _line(line: str) -> str:
-    """One line of a traceback, its indentation kept."""
-    return " " * min(len(line) - len(line.lstrip(" ")), 20) + words.clean(line, 300)
 
 
 def _environment(report: Report) -> list[tuple[str, str]]:

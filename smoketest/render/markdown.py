@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from smoketest.findings.modules import module_for
 from smoketest.findings.report import Finding, Report
 from smoketest.render import words
-from smoketest.render.escape import block, code, mixed, prose
+from smoketest.render.escape import block, code, lines_block, mixed, prose
 
 __all__ = ["LIMIT", "render"]
 
@@ -14,6 +15,11 @@ LIMIT = 60_000
 """Characters; GitHub takes 65,536 in one comment."""
 
 _VISIBLE_ROWS = 20
+_MOST_PLACES = 12
+_ABOUT_AN_OP = ("NST101", "NST104", "NST201")
+_Group = list[tuple[int, Finding]]
+"""Findings that are alike, each with its number in the table."""
+
 _HEADER = (
     "| # | verdict | finding | op | where | phase | how often | to and from host |",
     "| ---: | --- | --- | --- | --- | --- | --- | --- |",
@@ -25,11 +31,12 @@ def render(report: Report) -> str:
 
     What does not fit is left out by whole rows and blocks, and counted.
     """
-    findings = words.worst_first(report.findings)
+    findings, note = words.worst_first(report.findings), words.profile_note(report)
     start = [
         _verdict_line(report),
         f"Check {code(report.name)}, {prose(report.created, 40)}. {prose(words.device_note(report))}",
-        *([f"About the profile: {prose(report.device.profile_note)}"] if report.device.profile_note else []),
+        *([f"About the profile: {prose(note)}"] if note else []),
+        *_problems(report),
         *_section("Checked", [f"- {prose(line, 700)}" for line in words.checked(report)], 8_000),
         *_section("Not checked", [f"- {_not_checked(entry.what, entry.why)}" for entry in report.not_checked], 8_000),
     ]
@@ -46,6 +53,13 @@ def _join(parts: Sequence[str]) -> str:
 
 def _verdict_line(report: Report) -> str:
     return f"# {words.verdict(report)} on {prose(words.device(report), 200)}: {prose(report.headline, 700)}"
+
+
+def _problems(report: Report) -> list[str]:
+    """Why parts came to no end, each as one block with its line breaks."""
+    parts = words.problems(report)
+    shown = [part for name, lines in parts for part in (f"{name}:", lines_block(lines, 6_000))]
+    return ["## What went wrong", *shown] if shown else []
 
 
 def _not_checked(what: str, why: str) -> str:
@@ -101,57 +115,112 @@ def _row(number: int, finding: Finding, report: Report) -> str:
 
 
 def _blocks(report: Report, findings: Sequence[Finding], room: int) -> list[str]:
-    blocks, left = _fit([_block(number, finding, report) for number, finding in enumerate(findings, 1)], room - 200)
+    """One block for all findings of the same op and cause, in the place of the first; each remedy is told once."""
+    groups: dict[tuple[object, ...], _Group] = {}
+    for number, finding in enumerate(findings, 1):
+        groups.setdefault(_alike(finding, report), []).append((number, finding))
+    told: dict[str, int] = {}
+    blocks, left = _fit([_block(group, report, told) for group in groups.values()], room - 200)
     if left:
-        blocks.append(f"Details of {left:,} more findings are left out here for their length; report.json has all.")
+        count = sum(len(group) for group in list(groups.values())[-left:])
+        blocks.append(f"Details of {count:,} more findings are left out here for their length; report.json has all.")
     return blocks
 
 
-def _block(number: int, finding: Finding, report: Report) -> str:
-    """One finding: site, cause, numbers, remedy."""
-    kind = prose(words.title(finding, report), 80)
-    parts = [
-        f"### {number}. {finding.verdict or 'not judged'}: {kind} {code(finding.op) if finding.op else ''}".rstrip()
-    ]
-    if finding.site:
-        parts.append(f"At {code(words.place(finding.site))}" + (f", {finding.phase}:" if finding.phase else ":"))
-        if finding.site.code:
-            parts.append(block(finding.site.code, "python"))
-    else:
-        parts.append("Line not known" + (f", {finding.phase}." if finding.phase else "."))
-    if finding.message:
-        parts.append(f"Cause: {mixed(finding.message, 900)}")
-    parts.append("\n".join(f"- {line}" for line in _details(finding)))
-    if finding.remedy:
-        parts.append(f"Instead: {mixed(finding.remedy, 900)}")
+def _alike(finding: Finding, report: Report) -> tuple[object, ...]:
+    """What findings have in common that are told in one block: all but their places and numbers."""
+    return (
+        finding.verdict,
+        words.title(finding, report),
+        finding.op,
+        finding.called_as,
+        finding.kind,
+        finding.grounds,
+        finding.stage,
+        finding.message,
+        finding.remedy,
+        finding.repro,
+    )
+
+
+def _block(group: _Group, report: Report, told: dict[str, int]) -> str:
+    """Findings that are alike: where they are, cause, numbers, remedy. `told`: in which finding a remedy stands."""
+    numbers, first = [number for number, _ in group], group[0][1]
+    shown = [f"{number:,}" for number in numbers[:_MOST_PLACES]]
+    more = f" and {len(numbers) - _MOST_PLACES:,} more" if len(numbers) > _MOST_PLACES else ""
+    kind = prose(words.title(first, report), 80)
+    heading = f"### {', '.join(shown)}{more}. {first.verdict or 'not judged'}: {kind}"
+    parts = [f"{heading} {code(first.op) if first.op else ''}".rstrip()]
+    if len(group) == 1:
+        parts += _site(first)
+    if first.message:
+        parts.append(f"Cause: {mixed(words.cause(first), 900)}")
+    places = [_numbers(first)] if len(group) == 1 else [_place(finding) for _, finding in group[:_MOST_PLACES]]
+    if more:
+        places.append(f"…{more}, in report.json")
+    parts.append("\n".join(f"- {line}" for line in [*places, *_details(group)]))
+    if first.remedy and first.remedy in told:
+        parts.append(f"Instead: as in {told[first.remedy]:,}.")
+    elif first.remedy:
+        told[first.remedy] = numbers[0]
+        parts += [f"Instead: {mixed(first.remedy, 900)}", *_module(first)]
     return _join(parts)
 
 
-def _details(finding: Finding) -> list[str]:
-    """What else is known, one list item each; nothing is said of what is not known."""
-    crossing = words.crossing(finding)
+def _site(finding: Finding) -> list[str]:
+    if not finding.site:
+        return ["Line not known" + (f", {finding.phase}." if finding.phase else ".")]
+    where = f"At {code(words.place(finding.site))}" + (f", {finding.phase}:" if finding.phase else ":")
+    return [where, *([block(finding.site.code, "python")] if finding.site.code else [])]
+
+
+def _place(finding: Finding) -> str:
+    """One of several findings that are alike, as a list item."""
+    where = code(words.place(finding.site)) if finding.site else "line not known"
+    phase = f", {finding.phase}" if finding.phase else ""
+    line = f" {code(finding.site.code, 120)}" if finding.site and finding.site.code else ""
+    shapes = f"; shapes: {_shapes(finding)}" if finding.shapes else ""
+    return f"{where}{phase}:{line} {_numbers(finding)}{shapes}; id {code(finding.id)}"
+
+
+def _numbers(finding: Finding) -> str:
+    crossing, where = words.crossing(finding), words.modules(finding)
     often = words.amount(finding) + (f", {crossing} to and from the host" if crossing else "")
-    where = words.modules(finding)
-    lines = [often + (f", in {code(where, 200)}" if where else "")]
+    return often + (f", in {code(where, 200)}" if where else "")
+
+
+def _shapes(finding: Finding) -> str:
+    return "; ".join(code(shape, 120) for shape in finding.shapes[:4])
+
+
+def _module(finding: Finding) -> list[str]:
+    """Source of a whole module that does without the op."""
+    source = module_for(finding.op) if finding.op and finding.rule in _ABOUT_AN_OP else None
+    return [f"As a whole module:\n\n```python\n{source.rstrip()}\n```"] if source else []
+
+
+def _details(group: _Group) -> list[str]:
+    """What else is known, one list item each; nothing is said of what is not known."""
+    finding = group[0][1]
+    lines = []
     if finding.called_as and finding.called_as != finding.op:
         lines.append(f"called as {code(finding.called_as)}")
     if finding.kind:
         lines.append(f"{finding.kind}: {words.KINDS[finding.kind]}")
-    grounds = words.grounds(finding)
+    grounds, reached = words.grounds(finding), words.reached(finding)
     if grounds:
-        lines.append(f"grounds: {grounds}")
-    if finding.stage:
-        lines.append(f"last stage reached: {prose(finding.stage, 60)}")
-    if finding.shapes:
-        lines.append(f"shapes: {'; '.join(code(shape, 120) for shape in finding.shapes[:4])}")
-    if finding.witnesses:
-        lines.append(f"seen by: {prose(', '.join(finding.witnesses), 200)}")
+        lines.append(f"stands on (grounds): {grounds}")
+    if reached:
+        lines.append(f"got as far as: {prose(reached, 120)}")
+    if finding.shapes and len(group) == 1:
+        lines.append(f"shapes: {_shapes(finding)}")
+    witnesses = sorted({name for _, each in group for name in each.witnesses})
+    if witnesses:
+        lines.append(f"seen by: {prose(', '.join(witnesses), 200)}")
     if finding.repro:
         lines.append(f"reproduced by {code(finding.repro)}")
-    lines.append(
-        f"rule: {finding.rule} ({words.rule_page(finding.rule)}), class {finding.class_}; id {code(finding.id)}"
-    )
-    return lines
+    own = f"; id {code(finding.id)}" if len(group) == 1 else ""
+    return [*lines, f"rule: {finding.rule}, class {finding.class_} (`smoketest explain {finding.rule}`){own}"]
 
 
 def _environment(report: Report) -> list[str]:

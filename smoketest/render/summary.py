@@ -12,6 +12,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from rich import box
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -132,9 +133,11 @@ def terminal(rows: Sequence[Row], *, width: int = 80, color: bool = False) -> st
     for heading in ("exit", "denied", "warnings"):
         table.add_column(heading, justify="right")
     table.add_column("device")
+    # The other columns and the blanks between them.
+    room = max(width - 50, 8)
     for entry in rows:
         table.add_row(
-            Text(words.clean(entry.name, 80)),
+            Text(shortened(entry.name, room)),
             Text(entry.verdict, style=_STYLES.get(entry.verdict, "")),
             Text(str(entry.exit_code)),
             Text(_number(entry.denied)),
@@ -145,9 +148,24 @@ def terminal(rows: Sequence[Row], *, width: int = 80, color: bool = False) -> st
     target = console(out, width=width, color=color)
     target.print(table)
     for entry in rows:
-        if entry.verdict != "PASS":
-            target.print(Text(f"{words.clean(entry.name, 80)}: {words.clean(entry.headline, 400)}", overflow="fold"))
+        # A name that the table does not show in full is told here, whatever the verdict.
+        if entry.verdict != "PASS" or cell_len(words.clean(entry.name, 200)) > room:
+            target.print(Text(f"{words.clean(entry.name, 200)}: {words.clean(entry.headline, 400)}", overflow="fold"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def shortened(name: str, room: int) -> str:
+    """A name in at most `room` columns, an ellipsis for its middle: start and end tell names apart."""
+    line = words.clean(name, 200)
+    if cell_len(line) <= room:
+        return line
+    tail = line
+    while cell_len(tail) > (room - 1) // 2:
+        tail = tail[1:]
+    head = line
+    while cell_len(head) > room - 1 - cell_len(tail):
+        head = head[:-1]
+    return f"{head}…{tail}"
 
 
 def _json(summary: Summary) -> str:

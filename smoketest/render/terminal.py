@@ -17,6 +17,9 @@ __all__ = ["console", "render"]
 _STYLES = {"pass": "bold green", "fail": "bold red", "error": "bold magenta"}
 _GROUPS = (("deny", "Denied", "bold red", 20), ("warn", "Warnings", "bold yellow", 10), ("allow", "Allowed", "bold", 5))
 
+_SHORT = 240
+"""So many characters of a warning's remedy are shown."""
+
 _Line = tuple[int, Text]
 """Columns to indent, and the text."""
 
@@ -59,8 +62,9 @@ def _lines(report: Report) -> Iterator[_Line]:
     yield 0, _text((report.headline, "bold"))
     yield 0, _text((words.device_note(report), "dim"))
     groups = words.by_verdict(report.findings)
+    told: dict[str, str] = {}
     for verdict, heading, heading_style, most in _GROUPS:
-        yield from _group(report, groups[verdict], heading, heading_style, most, full=verdict == "deny")
+        yield from _group(report, groups[verdict], heading, heading_style, most, verdict, told)
     yield 0, Text()
     yield 0, _text(("Checked", "bold"))
     for line in words.checked(report):
@@ -73,22 +77,39 @@ def _lines(report: Report) -> Iterator[_Line]:
 
 
 def _group(
-    report: Report, findings: Sequence[Finding], heading: str, style: str, most: int, *, full: bool
+    report: Report,
+    findings: Sequence[Finding],
+    heading: str,
+    style: str,
+    most: int,
+    verdict: str,
+    told: dict[str, str],
 ) -> Iterator[_Line]:
-    """The findings of one verdict; `full` gives cause and remedy, each remedy once."""
+    """The findings of one verdict; denied ones with cause and remedy, warnings with a short remedy.
+
+    `told` holds which finding a remedy was told of: it is told once, and later findings refer to that one.
+    """
     if not findings:
         return
+    full = verdict == "deny"
     yield 0, Text()
     yield 0, _text((f"{heading} ({len(findings):,})", style))
     if any(finding.grounds == "no_kernel_known" for finding in findings):
         yield 2, _text((f"possible: {words.GROUNDS['no_kernel_known']}", "dim"))
-    told: set[str | None] = set()
+    cut = False
     for finding in findings[:most]:
-        remedy = finding.remedy if full and finding.remedy not in told else None
-        told.add(remedy)
         # A warned fallback is told by its title; why a graph breaks, only by its message.
-        cause = finding.message if full or finding.rule != "NST101" else None
+        cause = words.cause(finding) if full or finding.rule != "NST101" else None
+        remedy = finding.remedy if verdict != "allow" else None
+        if remedy and remedy in told:
+            remedy = told[remedy]
+        elif remedy:
+            told[remedy] = f"as for {finding.op or 'the ' + words.title(finding, report)} above"
+            cut = cut or (not full and len(remedy) > _SHORT)
+            remedy = remedy if full else words.clean(remedy, _SHORT)
         yield from _finding(report, finding, cause, remedy)
+    if cut:
+        yield 2, _text("Remedies that end in … here stand in full in report.md.")
     if len(findings) > most:
         yield 2, _text(f"… and {len(findings) - most:,} more, in report.md and report.json")
 

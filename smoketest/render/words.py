@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from smoketest.findings.report import Finding, PartStatus, Report, Site
+from smoketest.findings.report import Finding, GraphInfo, PartStatus, Report, Site
 from smoketest.findings.rules import RULES
 
 __all__ = [
+    "COMPILED",
+    "EAGER",
     "GROUNDS",
     "KINDS",
-    "STATES",
     "amount",
     "by_verdict",
+    "cause",
     "checked",
     "clean",
     "counted",
@@ -27,7 +30,9 @@ __all__ = [
     "modules",
     "pieces",
     "place",
-    "rule_page",
+    "problems",
+    "profile_note",
+    "reached",
     "size",
     "title",
     "verdict",
@@ -59,19 +64,35 @@ KINDS = {
     "cpu_kernel": "registered on purpose, runs on the host",
     "unknown": "the witnesses at hand cannot tell why",
 }
-STATES = {
+EAGER = {
     "device": "on the device",
     "host": "on CPU tensors only",
     "cpu": "on the CPU",
-    "mixed": "on both",
+    "mixed": "on the device and on the CPU",
     "failed": "failed",
+    "not_reached": "not called in the traced step",
+}
+"""What eager did with ops, in the order in which it is told."""
+
+COMPILED = {
     "lowers": "lower",
     "fails": "fail",
-    "unknown": "not told",
+    "unknown": "unknown",
     "decomposed": "decomposed first",
-    "not_reached": "not reached",
+    "not_reached": "in no captured graph",
 }
-"""What eager did with ops and what the compiler did, in the order in which they are told."""
+"""What the compiler did with ops, in the order in which it is told."""
+
+_STAGES = ("captured", "imported", "torch-backend", "stablehlo")
+"""The lowering ladder (design, section 5)."""
+
+_GRADES = {
+    "PUB": "read from public documentation",
+    "USER": "reported by users",
+    "PRE": "read from a pre-release",
+    "INFER": "inferred",
+    "EXPORT": "exported from an installed release",
+}
 _ENDED: dict[PartStatus, str] = {
     "ran": "ran",
     "skipped": "skipped",
@@ -80,6 +101,7 @@ _ENDED: dict[PartStatus, str] = {
     "timed_out": "timed out",
 }
 _MOST_MODULES = 4
+_MOST_GRAPHS = 4
 
 
 def clean(text: str, limit: int = 600) -> str:
@@ -129,9 +151,20 @@ def device_note(report: Report) -> str:
     """What results from this device are worth, in a sentence."""
     if report.device.kind == "emulated":
         return "Predictions from an operator profile: nothing ran on Trainium hardware."
+    if report.device.kind == "neuron" and not report.eager.steps:
+        return "No step came to its end on this device, so nothing was measured."
     if report.device.kind == "neuron":
         return "Where ops ran was measured on this device; whether they lower is predicted with the public torch-mlir."
     return "Plain CPU runs every op: this says nothing about where ops run on a Trainium device."
+
+
+def profile_note(report: Report) -> str | None:
+    """What the profile is worth, without what `device_note` says already and with its evidence grade in words."""
+    note = report.device.profile_note
+    if not note:
+        return None
+    note = note.removesuffix("; a prediction, nothing ran on Trainium")
+    return re.sub(r"\((PUB|USER|PRE|INFER|EXPORT), ", lambda found: f"({_GRADES[found[1]]}, ", note)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
@@ -170,6 +203,22 @@ def title(finding: Finding, report: Report) -> str:
     if finding.grounds is None and finding.rule.startswith("NST1") and report.device.kind == "emulated":
         return f"predicted {label}"
     return label
+
+
+def cause(finding: Finding) -> str:
+    """The finding's message; of a guard's without the source and the stack of old reports: the site has the line."""
+    if finding.rule != "NST205":
+        return finding.message
+    first = finding.message.partition("\nUser stack trace")[0]
+    return re.sub(r"\s{2,}# .*", "", first, flags=re.DOTALL).strip()
+
+
+def reached(finding: Finding) -> str | None:
+    """How far up the lowering ladder it got; None where that is no question, as for a graph break."""
+    if not finding.stage or finding.rule in ("NST204", "NST205"):
+        return None
+    ladder = f" (of {', '.join(_STAGES)})" if finding.stage in _STAGES else ""
+    return f"{finding.stage}{ladder}"
 
 
 def grounds(finding: Finding) -> str | None:
@@ -227,24 +276,40 @@ def module_name(pattern: str) -> str:
     return pattern or "(the model itself)"
 
 
-def rule_page(rule: str) -> str:
-    """The page on the rule, relative to the top of this project."""
-    return f"docs/rules/{rule}.md"
-
-
 def checked(report: Report) -> list[str]:
     """What was looked at, one sentence a part."""
-    lines = [f"Eager part: {_ended(report.eager.status, report.eager.reason)}{_steps(report)}"]
+    lines = [f"Eager part: {_ended(report.eager.status, _reason(report, report.eager.reason))}{_steps(report)}"]
     times = _times(report)
     if times:
         lines.append(times)
     if report.eager.continued_past:
         lines.append(f"The run went on past ops that the device would have stopped at: {_list(report)}.")
-    lines.append(f"Compile probe: {_ended(report.compile.status, report.compile.reason)}{_probe(report)}")
+    lines.append(f"Compile probe: {_ended(report.compile.status, _reason(report, report.compile.reason))}{_probe(report)}")
     if report.parity.status != "skipped":
         lines.append(f"Comparison with CPU: {_ended(report.parity.status, report.parity.reason)}{_parity(report)}")
     rows = _operators(report)
     return [*lines, rows] if rows else lines
+
+
+def problems(report: Report) -> list[tuple[str, list[str]]]:
+    """The parts that came to no end, with all lines of why: a dead worker's last words, the user's own frames."""
+    parts = (("Eager part", report.eager), ("Compile probe", report.compile), ("Comparison with CPU", report.parity))
+    return [
+        (name, [_line(line) for line in part.reason.splitlines()[:200]])
+        for name, part in parts
+        if part.status in ("failed", "crashed", "timed_out") and part.reason and "\n" in part.reason.strip()
+    ]
+
+
+def _line(line: str) -> str:
+    """One line of a traceback, its indentation kept."""
+    return " " * min(len(line) - len(line.lstrip(" ")), 20) + clean(line, 300)
+
+
+def _reason(report: Report, reason: str | None) -> str | None:
+    """The first line of why a part ended early, unless it is in the headline; `problems` has all of it."""
+    first = (reason or "").partition("\n")[0]
+    return first if first and not report.headline.startswith(first) else None
 
 
 def _list(report: Report) -> str:
@@ -266,7 +331,9 @@ def _steps(report: Report) -> str:
     ]
     text = f"; steps: {', '.join(steps)}" if eager.steps else "; no step was completed"
     if eager.op_calls is not None:
-        text += f"; {eager.op_calls:,} op calls of {eager.distinct_ops or 0:,} ops in the traced step"
+        text += f"; {eager.op_calls:,} op calls in the traced step"
+        if eager.distinct_ops is not None:
+            text += f", of {counted(eager.distinct_ops, 'overload')} as dispatched"
     return text + "."
 
 
@@ -288,10 +355,15 @@ def _probe(report: Report) -> str:
     parts = []
     if part.graphs:
         nodes = sum(graph.nodes for graph in part.graphs)
-        parts.append(f"{counted(len(part.graphs), 'graph')} of {counted(nodes, 'node')} in all")
-    if part.ops_probed is not None:
-        unknown = f", {part.ops_unknown:,} not told" if part.ops_unknown else ""
-        parts.append(f"{part.ops_probed:,} distinct ops lowered one by one: {part.ops_failed or 0:,} failed{unknown}")
+        parts.append(f"{counted(len(part.graphs), 'graph')} of {counted(nodes, 'node')} in all{_whole(part.graphs)}")
+    elif part.status == "ran":
+        parts.append("no graph was captured, so nothing was lowered")
+    if part.ops_probed is not None and (part.graphs or part.ops_probed):
+        unknown = f", {part.ops_unknown:,} unknown" if part.ops_unknown else ""
+        parts.append(
+            f"{part.ops_probed:,} distinct ops (told apart by shapes and dtypes) lowered one by one:"
+            f" {part.ops_failed or 0:,} failed{unknown}"
+        )
     for value, noun in (
         (part.graph_breaks, "graph break"),
         (part.skipped_frames, "skipped frame"),
@@ -300,6 +372,25 @@ def _probe(report: Report) -> str:
         if value:
             parts.append(counted(value, noun))
     return f"; {', '.join(parts)}." if parts else "."
+
+
+def _whole(graphs: Sequence[GraphInfo]) -> str:
+    """How the graphs ended as a whole, those that do not lower by name."""
+    ended: Counter[str] = Counter(graph.status for graph in graphs)
+    parts = [
+        f"{ended[status]:,} {word}"
+        for status, word in (
+            ("lowered", "lowered whole"),
+            ("failed", "failed"),
+            ("unknown", "unknown"),
+            ("not_reached", "not tried whole"),
+        )
+        if ended[status]
+    ]
+    bad = [f"{g.id}, which got as far as {g.stage}" if g.stage else g.id for g in graphs if g.status == "failed"]
+    more = [f"{len(bad) - _MOST_GRAPHS} more"] if len(bad) > _MOST_GRAPHS else []
+    named = f" (failed: {'; '.join([*bad[:_MOST_GRAPHS], *more])})" if bad else ""
+    return f": {', '.join(parts)}{named}"
 
 
 def _parity(report: Report) -> str:
@@ -313,15 +404,20 @@ def _operators(report: Report) -> str | None:
         return None
     eager: Counter[str] = Counter(row.eager for row in report.operators)
     predicted = " (predicted)" if report.device.kind == "emulated" else ""
-    text = f"Operators: {len(report.operators):,}. Eager{predicted}: {_tally(eager)}."
-    if report.compile.status == "skipped":
+    skipped = report.compile.status == "skipped"
+    whose = "of the eager part" if skipped else "of both parts"
+    text = (
+        f"Operators {whose}, in-place and out variants counted with their functional overload:"
+        f" {len(report.operators):,}. Eager{predicted}: {_tally(eager, EAGER)}."
+    )
+    if skipped:
         return text
     compiled: Counter[str] = Counter(row.compile for row in report.operators)
-    return f"{text} Compiled: {_tally(compiled)}."
+    return f"{text} Compiled: {_tally(compiled, COMPILED)}."
 
 
-def _tally(counts: Counter[str]) -> str:
-    return ", ".join(f"{counts[key]:,} {name}" for key, name in STATES.items() if counts[key])
+def _tally(counts: Counter[str], names: Mapping[str, str]) -> str:
+    return ", ".join(f"{counts[key]:,} {name}" for key, name in names.items() if counts[key])
 
 
 def counted(number: int, noun: str) -> str:

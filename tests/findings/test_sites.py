@@ -78,10 +78,28 @@ def test_a_venv_inside_the_project_is_not_the_users_code(root: Path) -> None:
     assert policy.display(inside) == "acme/ops.py"
 
 
-def test_files_are_named_relative_to_the_project_and_outside_it_without_the_way_there(root: Path) -> None:
-    policy = SitePolicy(root)
-    assert policy.display(str(root / "src/net/layers.py")) == "src/net/layers.py"
-    assert policy.display("/home/alice/shared/blocks/gat.py") == "blocks/gat.py"
+def write(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return str(path)
+
+
+def test_files_are_named_relative_to_the_project(root: Path) -> None:
+    assert SitePolicy(root).display(str(root / "src/net/layers.py")) == "src/net/layers.py"
+
+
+@pytest.mark.parametrize("checkout", ["alice/net", "ci/build-17"])
+def test_a_file_outside_the_project_is_named_alike_wherever_it_lies(tmp_path: Path, checkout: str) -> None:
+    policy = SitePolicy(tmp_path / "project")
+    there = tmp_path / checkout
+    assert policy.display(write(there / "gat.py")) == "gat.py"
+    write(there / "src/acme/__init__.py")
+    write(there / "src/acme/ops/__init__.py")
+    assert policy.display(write(there / "src/acme/ops/sort.py")) == "acme/ops/sort.py", "as where it is installed"
+    write(there / "pyproject.toml")
+    assert policy.display(write(there / "scripts/lib/train.py")) == "scripts/lib/train.py", "as its own project does"
+    write(there / "__init__.py")
+    assert policy.display(write(there / "model.py")) == "model.py", "a checkout that is a package has no fixed name"
 
 
 def test_a_link_to_the_project_names_files_as_the_project_does(root: Path, tmp_path: Path) -> None:
@@ -103,6 +121,25 @@ def test_the_project_root_is_the_nearest_folder_that_looks_like_one(root: Path) 
     assert project_root(inner) == root
     (root / "a" / ".git").mkdir()
     assert project_root(inner) == root / "a"
+
+
+def test_without_a_project_the_root_is_what_the_check_and_its_files_have_in_common(tmp_path: Path) -> None:
+    checks = tmp_path / "proj" / "configs"
+    checks.mkdir(parents=True)
+    assert project_root(checks) == checks
+    assert project_root(checks, [checks / "w.py"]) == checks
+    assert project_root(checks, [checks.parent / "w.py"]) == tmp_path / "proj"
+    assert project_root(checks, [checks.parent / "src/a.py", checks.parent / "b.py"]) == tmp_path / "proj"
+    (checks / "setup.cfg").touch()
+    assert project_root(checks, [checks.parent / "w.py"]) == checks, "a project's top is one whatever lies outside"
+
+
+def test_a_home_folder_and_a_disk_are_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "alice"))
+    checks = tmp_path / "home" / "alice" / "checks"
+    checks.mkdir(parents=True)
+    for file in (checks.parent / "net/w.py", tmp_path / "home/bob/w.py", Path("/w.py")):
+        assert project_root(checks, [file]) == checks
 
 
 def test_the_project_root_of_a_relative_folder_is_found_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from sample_reports import EVIL, SAMPLES, base, judged
+from sample_reports import EVIL, SAMPLES, base, judged, seen
 
 from smoketest.findings import NotChecked, Observation, Site, merge
 from smoketest.render.escape import block, code, mixed, prose
@@ -168,3 +168,47 @@ def test_a_report_without_findings_says_what_was_checked_and_what_not() -> None:
     assert "clean: 1,234 op calls, no denied finding, no warnings" in out.splitlines()[0]
     assert "## Findings\n\nNone.\n" in out
     assert "- **parity**: comparison with the CPU reference is not part of this version" in out
+
+
+def places(*lines: int, op: str = "aten::native_batch_norm", **given: Any) -> list[Observation]:
+    return [part for line in lines for part in seen(op, line, f"x = f{line}(x)", "no_kernel_known", 1, 1024, **given)]
+
+
+def test_findings_of_one_op_and_cause_are_one_block_with_their_places() -> None:
+    out = render(judged(base("a", findings=merge(places(7, 8)))))
+    assert "### 1, 2. warn: possible fallback `aten::native_batch_norm`\n" in out
+    assert out.count("Cause: ") == 1
+    assert (
+        "- `configs/workloads/equivariant.py:8`, forward: `x = f8(x)` 3 calls per step, 3.0 KiB per step to and from"
+        " the host, in `interactions.*.angles`; shapes: "
+    ) in out
+
+
+def test_a_remedy_stands_once_and_later_findings_refer_to_it() -> None:
+    back = places(7, op="aten::native_batch_norm_backward", phase="backward")
+    out = render(judged(base("a", findings=merge([*places(7), *back]))))
+    assert out.count("Instead: A newer release may have the kernel") == 1
+    assert out.count("Instead: as in 1.") == 1
+    assert out.count("```python\nclass BatchNorm(torch.nn.BatchNorm2d):\n") == 1
+
+
+def test_of_very_many_places_in_a_block_the_rest_is_counted() -> None:
+    out = render(judged(base("a", findings=merge(places(*range(1, 31))))))
+    assert "### 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 18 more. warn: possible fallback" in out
+    assert "- … and 18 more, in report.json\n" in out
+
+
+def test_no_file_of_this_project_is_linked_to_and_terms_are_explained() -> None:
+    out = render(SAMPLES["equivariant"]())
+    assert "docs/rules" not in out
+    assert "class fallback (`smoketest explain NST101`); id `" in out
+    assert "- stands on (grounds): seen on a real device by others\n" in out
+    assert "- got as far as: torch-backend (of captured, imported, torch-backend, stablehlo)\n" in out
+
+
+def test_the_profile_says_in_words_where_it_was_read_and_once_that_nothing_ran_on_trainium() -> None:
+    report = SAMPLES["clean"]()
+    note = "emulated with the list X (PRE, 2026-04, torch 2.10); a prediction, nothing ran on Trainium"
+    out = render(report.model_copy(update={"device": report.device.model_copy(update={"profile_note": note})}))
+    assert "About the profile: emulated with the list X (read from a pre-release, 2026-04, torch 2.10)\n" in out
+    assert out.count("nothing ran on Trainium") == 1

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from sample_reports import SAMPLES, base, judged, seen
 
-from smoketest.findings import merge
+from smoketest.findings import Observation, Site, merge
+from smoketest.findings.report import CompilePart, GraphInfo, OperatorRow
 from smoketest.render import render
 from smoketest.render.summary import Row, terminal
 
@@ -79,11 +81,86 @@ def test_of_very_many_findings_the_worst_are_shown_and_the_rest_counted() -> Non
     assert "… and 15 more, in report.md and report.json" in out
 
 
-def test_a_remedy_is_told_once_for_an_op_found_at_many_lines() -> None:
+def test_a_remedy_is_told_once_and_referred_to_after() -> None:
     findings = merge(
-        [*seen("aten::acos.out", 1, "a", "reported", 1, 1), *seen("aten::acos.out", 2, "b", "reported", 1, 1)]
+        [
+            *seen("aten::acos.out", 1, "a", "reported", 1, 1),
+            *seen("aten::acos.out", 2, "b", "reported", 1, 1),
+            *seen("aten::acos.out", 3, "c", "no_kernel_known", 1, 1),
+        ]
     )
-    assert render(judged(base("a", findings=findings)), "terminal").count("instead: Keep the cosine") == 1
+    out = render(judged(base("a", findings=findings)), "terminal")
+    assert out.count("instead: Keep the cosine") == 1
+    assert out.count("instead: as for aten::acos.out above") == 2
+    assert out.count("instead: ") == 3
+
+
+def test_warnings_have_short_remedies_and_say_where_the_rest_stands() -> None:
+    findings = merge(
+        [
+            *seen("aten::hardswish", 1, "a", "no_kernel_known", 1, 1),
+            *seen("aten::scatter_reduce.two", 2, "b", "no_kernel_known", 1, 1),
+            *observed("NST204", 3),
+            *observed("NST204", 4),
+        ]
+    )
+    out = render(judged(base("a", findings=findings)), "terminal", width=400)
+    assert "    instead: Write `x * (x + 3).clamp(0, 6) / 6`, or use SiLU.\n" in out
+    assert "    instead: A sum: `torch.zeros_like(out)" in out
+    assert "instead: as for the graph break above\n" in out
+    assert "…\n" in out
+    assert out.count("  Remedies that end in … here stand in full in report.md.\n") == 1
+    assert max(len(line) for line in out.splitlines() if "instead: " in line) <= len("    instead: ") + 240
+
+
+def observed(rule: str, line: int, message: str = "why") -> list[Observation]:
+    return [Observation(rule, phase="forward", calls=1, message=message, site=Site(file="m.py", line=line, code="x"))]
+
+
+def test_a_guard_of_an_old_report_is_told_without_source_and_stack() -> None:
+    guard = (
+        "forward() is compiled again: ___stack0 == 1332.4      # if x.item() == 0:  # m.py:3 in forward\n"
+        'User stack trace:\n  File "m.py", line 3, in forward\n    if x.item() == 0:'
+    )
+    report = judged(base("a", findings=merge(observed("NST205", 3, guard))))
+    assert "forward() is compiled again: ___stack0 == 1332.4\n" in render(report, "terminal", width=200)
+    assert "stack trace" not in render(report, "terminal") + render(report, "markdown") + render(report, "html")
+
+
+def told(**compile: Any) -> str:
+    rows = [("device", "lowers"), ("mixed", "unknown"), ("not_reached", "lowers"), ("cpu", "not_reached")]
+    operators = tuple(
+        OperatorRow(op=f"aten::op{i}", eager=eager, compile=state)  # type: ignore[arg-type]
+        for i, (eager, state) in enumerate(rows)
+    )
+    part = CompilePart(**({"status": "ran", "ops_probed": 42, "ops_failed": 0} | compile))
+    return render(judged(base("a", operators=operators, compile=part)), "terminal", width=400)
+
+
+def test_every_number_says_what_it_counts() -> None:
+    out = told(graphs=(GraphInfo(id="0.forward", direction="forward", nodes=3, status="lowered"),), ops_unknown=2)
+    assert "1,234 op calls in the traced step, of 57 overloads as dispatched." in out
+    assert (
+        "Operators of both parts, in-place and out variants counted with their functional overload: 4. Eager "
+        "(predicted): 1 on the device, 1 on the CPU, 1 on the device and on the CPU, 1 not called in the traced step. "
+        "Compiled: 2 lower, 1 unknown, 1 in no captured graph."
+    ) in out
+    assert "42 distinct ops (told apart by shapes and dtypes) lowered one by one: 0 failed, 2 unknown." in out
+
+
+def test_graphs_that_fail_as_a_whole_are_named() -> None:
+    graphs = (
+        GraphInfo(id="0.forward", direction="forward", nodes=89, status="lowered", stage="stablehlo"),
+        GraphInfo(id="0.backward", direction="backward", nodes=240, status="failed", stage="imported"),
+    )
+    assert (
+        "Compile probe: ran; 2 graphs of 329 nodes in all: 1 lowered whole, 1 failed (failed: 0.backward, which got as "
+        "far as imported), 42 distinct ops"
+    ) in told(graphs=graphs)
+
+
+def test_a_probe_without_graphs_says_that_it_saw_none() -> None:
+    assert "Compile probe: ran; no graph was captured, so nothing was lowered.\n" in told(ops_probed=0)
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -94,5 +171,16 @@ def test_the_summary_fits_and_says_why_checks_do_not_pass(width: int) -> None:
     ]
     out = terminal(rows, width=width)
     assert max(cell_len(line) for line in out.splitlines()) <= width
-    assert "unknown key 'modle'" in out
+    assert "unknown key 'modle'" in " ".join(out.split())
     assert "clean" not in out
+
+
+def test_a_long_name_is_shortened_in_its_middle_and_told_in_full_below() -> None:
+    rows = [
+        Row("a_transformer_of_a_very_long_name_and_more_v1", "PASS", 0, 0, 2, "emulated", "clean: 1,234 op calls"),
+        Row("a_transformer_of_a_very_long_name_and_more_v2", "PASS", 0, 0, 2, "emulated", "clean: 1,234 op calls"),
+    ]
+    out = terminal(rows, width=80)
+    assert " a_transformer_o…me_and_more_v1   PASS         0        0          2   emulated\n" in out
+    assert " a_transformer_o…me_and_more_v2   PASS         0        0          2   emulated\n" in out
+    assert "a_transformer_of_a_very_long_name_and_more_v2: clean: 1,234 op calls\n" in out

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from smoketest.findings import RULES
-from smoketest.render.words import rule_page
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = [
@@ -16,9 +15,9 @@ RAISED = ["NST101", "NST102", "NST103", "NST104", "NST201", "NST202", "NST204", 
 
 @pytest.mark.parametrize("rule", RAISED)
 def test_every_rule_that_can_be_raised_has_a_page_with_all_sections(rule: str) -> None:
-    text = (ROOT / rule_page(rule)).read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "rules" / f"{rule}.md").read_text(encoding="utf-8")
     lines = text.splitlines()
-    assert lines[0].startswith(f"# {rule}: ")
+    assert lines[0] == f"# {rule}: {RULES[rule].title}"
     assert [line[3:] for line in lines if line.startswith("## ")] == SECTIONS
     assert lines[2].startswith(f"Class `{RULES[rule].class_}`. ")
 
