@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["sync_cause", "sync_message"]
+__all__ = ["sync_cause", "sync_message", "sync_remedy"]
 
 _MASKS = (torch.bool, torch.uint8)
 _CAUSES = {
@@ -31,6 +31,17 @@ _MESSAGES = {
     "copy": 'a tensor is copied from the device to the host (`.cpu()`, `.to("cpu")`), which waits for the device',
     "size": "the size of the result depends on values on the device, so the host has to read them first",
     "mask": "indexing with a mask depends on values on the device, so the host has to read them first",
+}
+
+_SAME_SIZE = (
+    "Keep the full size and let a mask decide: `torch.where(mask, x, 0.0)`, or a product with the mask, before a sum."
+)
+_REMEDIES = {
+    "read": "Choose with `torch.where` instead of `if`, keep numbers as tensors, and read what is printed once in many"
+    " steps.",
+    "copy": "Keep the tensor on the device, or copy it once in many steps.",
+    "size": _SAME_SIZE,
+    "mask": _SAME_SIZE,
 }
 
 
@@ -64,6 +75,11 @@ def sync_cause(
 def sync_message(cause: str) -> str:
     """One sentence on what makes the host wait."""
     return _MESSAGES[cause]
+
+
+def sync_remedy(cause: str) -> str:
+    """What to write instead."""
+    return _REMEDIES[cause]
 
 
 def _is_on(value: Any, device: str) -> bool:

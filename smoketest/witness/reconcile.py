@@ -14,7 +14,7 @@ from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.witness.compat import has_device_kernel
 from smoketest.witness.dispatch import Calls, OpKey, signature_text
-from smoketest.witness.hostsync import sync_message
+from smoketest.witness.hostsync import sync_message, sync_remedy
 from smoketest.witness.sites import Line
 from smoketest.witness.warnings import SeenWarning
 
@@ -108,6 +108,7 @@ def host_syncs(traced: TracedCalls, policy: SitePolicy) -> list[Observation]:
             bytes=calls.bytes or None,
             witnesses=frozenset({"dispatch"}),
             message=sync_message(key.sync),
+            remedy=sync_remedy(key.sync),
         )
         for key, calls in traced.items()
         if key.sync is not None

@@ -92,6 +92,9 @@ def test_the_cost_of_a_copy_and_the_module_that_waits_are_told(waiting: Any) -> 
     assert [(m.pattern, m.calls) for m in copy.modules] == [("Net", 1)]
     assert copy.class_ == "host_sync"
     assert copy.message.startswith("a tensor is copied from the device to the host")
+    assert copy.remedy == "Keep the tensor on the device, or copy it once in many steps."
+    (masked,) = [f for f in waiting.findings if f.site.code == "picked = y[y.detach() > 0].sum()"]
+    assert masked.remedy.startswith("Keep the full size and let a mask decide")
 
 
 def test_what_the_runner_and_an_optimizer_read_is_no_finding(waiting: Any) -> None:

@@ -96,8 +96,8 @@ def test_without_the_strict_witness_the_kind_is_unknown_and_the_finding_the_same
             ("aten::add", "recovered"),
         ),
         (
-            "CPU fallback disabled because TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS=1. Operation topk failed to"
-            " be handled by any Neuron implementation (last implementation: unknown). Details: Unknown error",
+            "CPU fallback disabled because TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS=1. Operation topk failed"
+            " to be handled by any Neuron implementation (last implementation: unknown). Details: Unknown error",
             ("aten::topk", "rejected"),
         ),
         ("CPU fallback is disabled for operation=aten::mul.Tensor", ("aten::mul", "recovered")),
