@@ -81,7 +81,7 @@ class EmulatedDevice:
             ValueError: the device has no kernel for it, or one in C++, which the backend's recovery does not cover.
         """
         if op is None:
-            self._tracker.failing = frozenset()
+            self._tracker.failing.clear()
             return
         name = self.profile.reached(op)
         how = self.profile.registered_by.get(name)
@@ -89,7 +89,7 @@ class EmulatedDevice:
             raise ValueError(f"{op} has no kernel on the device that could fail: it runs on the CPU anyway")
         if how == "cpp":
             raise ValueError(f"{op} has a kernel in C++: the backend recovers from failures of Python kernels only")
-        self._tracker.failing |= {name}
+        self._tracker.failing.add(name)
 
     def observe(self, callback: Callable[[str, bool], None] | None) -> None:
         """Have ``callback(overload name, fell_back)`` called before each kernel of the device runs; None ends it.

@@ -170,12 +170,15 @@ def _known(name: str) -> Overload:
 
 
 def _tracked(tracker: Tracker, recover: Recovery, name: str, kernel: Kernel) -> Kernel:
-    ran = tracker.ran
+    add, failing = tracker.executed.add, tracker.failing  # every call counts here
 
     def tracked(*args: Any, **kwargs: Any) -> Any:
-        if name in tracker.failing:
+        if failing and name in failing:
             return recover.run(name, kernel, args, kwargs)
-        ran(name)
+        add(name)
+        observer = tracker.observer
+        if observer is not None:
+            observer(name, False)
         return kernel(*args, **kwargs)
 
     return tracked

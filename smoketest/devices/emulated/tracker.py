@@ -29,7 +29,8 @@ class Tracker:
     Attributes:
         warn: whether an op warns the first time it falls back; `clear` re-arms it.
         observer: called with the name of each op before its kernel runs, and whether it falls back.
-        failing: ops whose kernel is made to fail.
+        executed: names of the ops that ran on the device; always the same set.
+        failing: ops whose kernel is made to fail; always the same set.
         continued_past: ops that would have raised on the device and were computed another way; `clear` keeps them.
     """
 
@@ -38,7 +39,7 @@ class Tracker:
         self.observer: Observer | None = None
         self.executed: set[str] = set()
         self.fallen_back: set[str] = set()
-        self.failing: frozenset[str] = frozenset()
+        self.failing: set[str] = set()
         self.continued_past: set[str] = set()
         self._lock = threading.Lock()
 
