@@ -97,7 +97,7 @@ def test_a_hostile_report_holds_no_markup_but_ours() -> None:
     assert not kinds(tokens) & {"link_open", "image", "s_open", "hr", "blockquote_open"}
     headings = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     assert [h.split()[0] for h in headings] == [
-        "ERROR", "Checked", "Not", "Findings", "1.", "Environment", "Reproduce",
+        "ERROR", "What", "Checked", "Not", "Findings", "1.", "Environment", "Reproduce",
     ]  # fmt: skip
     assert [token.type for token in tokens].count("tr_open") == 2
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u200b\u202a-\u202e\u2066-\u2069]", text)
@@ -212,3 +212,30 @@ def test_the_profile_says_in_words_where_it_was_read_and_once_that_nothing_ran_o
     out = render(report.model_copy(update={"device": report.device.model_copy(update={"profile_note": note})}))
     assert "About the profile: emulated with the list X (read from a pre-release, 2026-04, torch 2.10)\n" in out
     assert out.count("nothing ran on Trainium") == 1
+
+
+def test_an_error_is_told_in_the_headline_and_once_more_whole() -> None:
+    report = SAMPLES["user_error"]()
+    reason = "net.py:3: the step raised ValueError: no\n  hint: say yes\nTraceback:\n  File `net.py`\n    ```x```"
+    first = reason.splitlines()[0]
+    eager = report.eager.model_copy(update={"reason": reason})
+    text = render(report.model_copy(update={"headline": first, "eager": eager, "not_checked": ()}))
+    assert f"## What went wrong\n\nEager part:\n\n````text\n{reason}\n````\n\n## Checked\n" in text
+    assert "- Eager part: failed; no step was completed." in text
+    assert text.count("raised ValueError: no") == 2
+
+
+def test_a_very_long_error_keeps_its_beginning_and_its_end() -> None:
+    report = SAMPLES["user_error"]()
+    reason = "\n".join(["first", *["x" * 200] * 150, "last"])
+    text = render(report.model_copy(update={"eager": report.eager.model_copy(update={"reason": reason})}))
+    block = text.partition("```text\n")[2].partition("\n```")[0]
+    assert (block[:5], block[-4:], len(block) < 6_100) == ("first", "last", True)
+
+
+def test_nothing_is_called_measured_where_no_step_came_to_its_end() -> None:
+    report = SAMPLES["user_error"]()
+    on_neuron = report.model_copy(update={"device": report.device.model_copy(update={"kind": "neuron"})})
+    text = render(on_neuron)
+    assert "No step came to its end on this device, so nothing was measured." in text
+    assert "was measured" not in text.replace("nothing was measured", "")
