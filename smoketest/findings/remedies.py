@@ -119,8 +119,8 @@ REWRITES: dict[str, str] = {
     "binary_cross_entropy": "Drop the sigmoid and take the loss from the logits: `(F.softplus(x) - x * y).mean()`.",
     "nll_loss2d_forward": "Flatten the pixels first: `F.cross_entropy(x.movedim(1, -1).flatten(0, -2), y.flatten())`.",
     # Normalization, pooling, resampling
-    "native_batch_norm": "A newer release may have the kernel: check there first. Else take the whole module in report.md"
-    " (or of smoketest explain native_batch_norm). Its heart, for images:"
+    "native_batch_norm": "A newer release may have the kernel: check there first. Else take the whole module in"
+    " report.md (or of smoketest explain native_batch_norm). Its heart, for images:"
     " `(x - m) * torch.rsqrt(((x - m) ** 2).mean((0, 2, 3), keepdim=True) + eps)` with m = x.mean((0, 2, 3),"
     " keepdim=True), then weight and bias.",
     "native_group_norm": "Write `F.layer_norm(x.reshape(n, groups, -1), (x[0].numel() // groups,)).view(x.shape)`, then"

@@ -284,7 +284,8 @@ def checked(report: Report) -> list[str]:
         lines.append(times)
     if report.eager.continued_past:
         lines.append(f"The run went on past ops that the device would have stopped at: {_list(report)}.")
-    lines.append(f"Compile probe: {_ended(report.compile.status, _reason(report, report.compile.reason))}{_probe(report)}")
+    compiled = _ended(report.compile.status, _reason(report, report.compile.reason))
+    lines.append(f"Compile probe: {compiled}{_probe(report)}")
     if report.parity.status != "skipped":
         lines.append(f"Comparison with CPU: {_ended(report.parity.status, report.parity.reason)}{_parity(report)}")
     rows = _operators(report)
@@ -334,6 +335,8 @@ def _steps(report: Report) -> str:
         text += f"; {eager.op_calls:,} op calls in the traced step"
         if eager.distinct_ops is not None:
             text += f", of {counted(eager.distinct_ops, 'overload')} as dispatched"
+        if eager.host_calls:
+            text += f" (besides {counted(eager.host_calls, 'call')} on CPU tensors only)"
     return text + "."
 
 

@@ -43,7 +43,7 @@ INNER = {
     "device": "kind profile profile_note",
     "environment": "python torch torch_neuronx torch_mlir neuronx_cc platform settings",
     "workload": "model parameters batch optimizer training",
-    "eager": "status reason steps op_calls distinct_ops continued_past",
+    "eager": "status reason steps op_calls host_calls distinct_ops continued_past",
     "compile": "status reason graphs ops_probed ops_failed ops_unknown graph_breaks skipped_frames recompiles",
     "parity": "status reason max_relative_error steps",
     "baseline": "file fixed",

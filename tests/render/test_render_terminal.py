@@ -148,6 +148,16 @@ def test_every_number_says_what_it_counts() -> None:
     assert "42 distinct ops (told apart by shapes and dtypes) lowered one by one: 0 failed, 2 unknown." in out
 
 
+def test_calls_on_cpu_tensors_are_counted_apart() -> None:
+    report = SAMPLES["clean"]()
+    eager = report.eager.model_copy(update={"host_calls": 40})
+    out = render(report.model_copy(update={"eager": eager}), "terminal", width=400)
+    assert (
+        "1,234 op calls in the traced step, of 57 overloads as dispatched (besides 40 calls on CPU tensors only)."
+        in out
+    )
+
+
 def test_graphs_that_fail_as_a_whole_are_named() -> None:
     graphs = (
         GraphInfo(id="0.forward", direction="forward", nodes=89, status="lowered", stage="stablehlo"),
