@@ -16,7 +16,8 @@ PARENT = {
     "config": {"errors"},
     "gate": {"findings", "config", "errors"},
     "render": {"findings", "config", "errors"},
-    "supervise": {"findings", "config", "errors", "gate", "render"},
+    # The doctor says what keeps a device from being used; it imports nothing but errors.
+    "supervise": {"findings", "config", "errors", "gate", "render", "doctor"},
     "doctor": {"errors"},
     # `explain` reads operator profiles and evidence, which are data: their loaders import no torch (tests/cli).
     "cli": {"findings", "config", "errors", "gate", "render", "supervise", "doctor", "operators"},
@@ -30,7 +31,7 @@ CHILD = {
     "worker": {"findings", "config", "errors", "operators", "devices", "witness", "probe", "workload"},
 }
 SHARED_FILES = {"smoketest.supervise.protocol"}
-TORCH_FREE = [*PARENT, "errors.py", "__init__.py", "__main__.py"]
+TORCH_FREE = [*PARENT, "errors.py", "process.py", "__init__.py", "__main__.py"]
 
 
 def imports(path: Path) -> set[str]:

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
+from smoketest.process import end_with_parent
+
 __all__ = [
     "STAGES",
     "Answer",
@@ -96,6 +98,7 @@ def read_message(read: Callable[[int], bytes]) -> Any:
 
 def main() -> None:
     """Serve requests until stdin ends."""
+    end_with_parent()
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

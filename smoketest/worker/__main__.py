@@ -13,6 +13,7 @@ from smoketest.config.models import Check
 from smoketest.devices.base import Kind, neuron_available
 from smoketest.errors import SmoketestError, UserCodeError
 from smoketest.findings import SitePolicy
+from smoketest.process import end_with_parent
 from smoketest.supervise.protocol import Failed, Hello, Request
 from smoketest.worker.breadcrumb import BreadcrumbFile
 from smoketest.worker.channel import Channel
@@ -23,6 +24,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str]) -> int:
     """Run the request in the file named by the only argument; the exit code is 0 however the part ends."""
+    end_with_parent()
     request = Request.model_validate_json(Path(arguments[0]).read_bytes())
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # end at once and without a traceback: the supervisor reports
