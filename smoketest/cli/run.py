@@ -169,7 +169,7 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
     with _folder(settings.output) as output:
         options = Options(
             output=output,
-            root=project_root((Path.cwd() / path).parent),
+            root=project_root((Path.cwd() / path).parent, check.files),
             compile=settings.compile,
             stop_at_error=settings.stop_at_error,
             debug=settings.debug,

@@ -185,3 +185,19 @@ class Check(Part):
     compile: Compile = Compile()
     parity: Parity = Parity()
     gate: Gate = Gate()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The Python files it names: its workload and those of its targets."""
+        config = self.model.config if self.model is not None else None
+        targets = (
+            self.model.target if self.model else None,
+            (config or {}).get("class"),
+            self.batch.target if self.batch else None,
+            self.loss if isinstance(self.loss, str) else None,
+            self.optimizer.target if self.optimizer else None,
+            self.train_step,
+        )
+        heads = (target.rpartition(":")[0] for target in targets if isinstance(target, str))
+        named = tuple(Path(head) for head in heads if head.endswith(".py") or "/" in head)
+        return named if self.workload is None else (self.workload, *named)

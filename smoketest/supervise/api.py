@@ -24,4 +24,6 @@ def run(check: Check | Path | str, *, output: Path | str | None, compile: bool) 
     with tempfile.TemporaryDirectory(prefix="smoketest-") as scratch:
         where = Path(scratch) if output is None else Path(output)
         keep = output is not None
-        return run_check(loaded, Options(output=where, root=project_root(folder), compile=compile, keep=keep))
+        return run_check(
+            loaded, Options(output=where, root=project_root(folder, loaded.files), compile=compile, keep=keep)
+        )

@@ -88,6 +88,19 @@ def test_paths_are_relative_to_the_file_and_absolute_once_loaded(tmp_path: Path)
     assert check.model.target == f"{tmp_path}/net.py:Net"
 
 
+def test_a_check_knows_the_files_it_names() -> None:
+    check = Check.model_validate({
+        "name": "x",
+        "workload": "/p/w.py",
+        "model": {"target": "/p/m.py:Net", "config": {"class": "transformers:GPT2Config", "n_layer": 2}},
+        "batch": {"target": "/p/b.py:batch"},
+        "loss": "output.loss",
+        "optimizer": {"name": "AdamW"},
+        "train_step": "/p/s.py:step",
+    })  # fmt: skip
+    assert [str(file) for file in check.files] == ["/p/w.py", "/p/m.py", "/p/b.py", "/p/s.py"]
+
+
 def test_paths_in_overrides_are_relative_to_where_they_are_typed(tmp_path: Path) -> None:
     Path("sub").mkdir()
     Path("sub/c.yaml").write_text(BASE.replace("net.py", "../net.py"))
