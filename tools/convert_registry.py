@@ -25,6 +25,28 @@ DECOMPOSED_BY = {
 }
 
 
+LIMITS = [
+    {
+        "what": "float64",
+        "effect": "computed as float32 and cast back; tensors without dimensions are left alone",
+        "source": "python_ops/dtype_autocast.py, base.py",
+        "grade": "PRE",
+    },
+    {
+        "what": "int64",
+        "effect": "computed as int32 and cast back: larger values wrap",
+        "source": "python_ops/cast_policy.py, device_cast.py",
+        "grade": "PRE",
+    },
+    {
+        "what": "memory_format",
+        "effect": "anything but contiguous and preserve is refused",
+        "source": "message: Neuron tensors only support contiguous or preserve memory format",
+        "grade": "PRE",
+    },
+]
+
+
 def convert(registry: dict[str, Any]) -> dict[str, Any]:
     """The fields of an operator profile, from the fields of a registry."""
     outcomes = registry["outcomes"]
@@ -52,6 +74,7 @@ def convert(registry: dict[str, Any]) -> dict[str, Any]:
         "unimplemented": sorted(op for op, o in outcomes.items() if o["outcome"] == "fallback"),
         "view_whitelist": sorted(registry["view_whitelist"]),
         "decompositions": decompositions,
+        "limits": LIMITS,
         "known_unsupported": [
             {"op": e["op"], "why": e["why"], "source": e["source"]} for e in registry["compile"]["known_unsupported"]
         ],

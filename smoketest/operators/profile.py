@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smoketest.errors import Place, ProfileError
 
-__all__ = ["PACKAGED", "KnownUnsupported", "OperatorProfile", "load_profile"]
+__all__ = ["PACKAGED", "KnownUnsupported", "Limit", "OperatorProfile", "load_profile"]
 
 PACKAGED = "torch-neuronx-prerelease-2026-04"
 
@@ -27,6 +27,24 @@ class KnownUnsupported(BaseModel):
     op: str
     why: str
     source: str
+
+
+class Limit(BaseModel):
+    """Something the backend refuses or changes, beyond kernels it has not.
+
+    Attributes:
+        what: which limit; the emulated device knows how to make each of them act.
+        effect: what happens on the device.
+        source: where that is from.
+        grade: evidence grade; a limit graded PRE only is noted, and acts under strict limits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    what: Literal["float64", "int64", "memory_format"]
+    effect: str
+    source: str
+    grade: Literal["PUB", "USER", "PRE"]
 
 
 class OperatorProfile(BaseModel):
@@ -48,6 +66,7 @@ class OperatorProfile(BaseModel):
         unimplemented: overloads without kernel and without a composite of PyTorch's: they run on the CPU.
         view_whitelist: names for which the boxed fallback records nothing.
         decompositions: overloads the backend takes apart before it lowers, and whose decomposition it is.
+        limits: what the backend refuses or changes in eager mode.
         known_unsupported: what the release is known to refuse under ``torch.compile``.
     """
 
@@ -65,6 +84,7 @@ class OperatorProfile(BaseModel):
     unimplemented: frozenset[str] = frozenset()
     view_whitelist: frozenset[str] = frozenset()
     decompositions: dict[str, Literal["inherited", "custom", "custom_compile_only"]] = {}
+    limits: tuple[Limit, ...] = ()
     known_unsupported: tuple[KnownUnsupported, ...] = ()
 
     @property

@@ -25,5 +25,6 @@ def device() -> Iterator[EmulatedDevice]:
 def _reset(device: EmulatedDevice) -> None:
     device.warn = False
     device.continue_past_errors = False
+    device.strict_limits = False
     device.observe(None)
     device.clear_op_tracking()

@@ -8,9 +8,10 @@ from pathlib import Path
 from smoketest.devices.emulated import compat
 from smoketest.devices.emulated.compat import NAME
 from smoketest.devices.emulated.install import install
+from smoketest.devices.emulated.limits import Limits
 from smoketest.devices.emulated.tracker import Tracker
 from smoketest.errors import DeviceUnavailable
-from smoketest.operators.profile import OperatorProfile, load_profile
+from smoketest.operators.profile import Limit, OperatorProfile, load_profile
 
 __all__ = ["EmulatedDevice", "emulate"]
 
@@ -40,7 +41,8 @@ class EmulatedDevice:
         self.continue_past_errors = False
         self._tracker = Tracker()
         self._tracker.warn = warn
-        self._keep_alive = install(profile, self._tracker, lambda: self.continue_past_errors)
+        self._limits = Limits(profile)
+        self._keep_alive = install(profile, self._tracker, lambda: self.continue_past_errors, self._limits)
 
     @property
     def warn(self) -> bool:
@@ -67,6 +69,23 @@ class EmulatedDevice:
     def continued_past(self) -> list[str]:
         """Overloads the device would have raised on, computed another way; sorted, since the process began."""
         return sorted(self._tracker.continued_past)
+
+    @property
+    def strict_limits(self) -> bool:
+        """Whether the limits of the profile all act; else only those that users or public documents report."""
+        return self._limits.strict
+
+    @strict_limits.setter
+    def strict_limits(self, on: bool) -> None:
+        self._limits.strict = on
+
+    @property
+    def met_limits(self) -> list[Limit]:
+        """Limits of the profile that tensors made since the process began come under: possible problems.
+
+        ``int64`` is not noted: every token id is one, and the limit is felt only by values beyond 32 bits.
+        """
+        return self._limits.met
 
     def inject_failure(self, op: str | None) -> None:
         """Make the kernel of one more op fail, as if it could not be compiled or run; None makes all work again.

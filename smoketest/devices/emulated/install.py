@@ -31,6 +31,7 @@ from smoketest.devices.emulated import tracker as tracking
 from smoketest.devices.emulated.compat import NAME, Overload, has_kernel, on_cpu_key
 from smoketest.devices.emulated.crossing import to_cpu_with_bits
 from smoketest.devices.emulated.kernels import Kernel, is_view, kernel_for, view_kernel
+from smoketest.devices.emulated.limits import Limits
 from smoketest.devices.emulated.recovery import Recovery
 from smoketest.devices.emulated.substitutes import SUBSTITUTES
 from smoketest.devices.emulated.tracker import Tracker
@@ -65,13 +66,14 @@ _COMPOSITES_THAT_DO = frozenset(
 )
 
 
-def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], bool]) -> list[Any]:
+def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], bool], limits: Limits) -> list[Any]:
     """Give this process the device; it cannot be taken back.
 
     Args:
         profile: which overloads have a kernel of their own.
         tracker: told what runs.
         continues: whether an op without any kernel is computed by a substitute instead of raising.
+        limits: told of tensors that are made; kernels keep to them.
 
     Returns:
         What must stay alive as long as the process: PyTorch drops the kernels of a library that is collected.
@@ -79,7 +81,7 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
     compat.register_backend(neuron_module)
     library = torch.library.Library("aten", "IMPL")
     every = torch.library.Library("_", "IMPL")
-    _register_kernels(library, profile, tracker)
+    _register_kernels(library, profile, tracker, limits)
     if {attention.FUSED, attention.BACKWARD} <= profile.native:
         for key in ("AutogradPrivateUse1", "PrivateUse1"):  # the second in inference mode
             library.impl("scaled_dot_product_attention", attention.attention, key)
@@ -116,16 +118,20 @@ def kept_out() -> tuple[types.ModuleType, ...]:
     )
 
 
-def _register_kernels(library: torch.library.Library, profile: OperatorProfile, tracker: Tracker) -> None:
+def _register_kernels(
+    library: torch.library.Library, profile: OperatorProfile, tracker: Tracker, limits: Limits
+) -> None:
     registered: set[str] = set()
     recover = Recovery(profile, tracker)
 
-    def register(name: str, tracked_as: str, kernel: Kernel) -> None:
+    def register(name: str, tracked_as: str, kernel: Kernel, limited: Kernel | None = None) -> None:
         if name not in registered:
             registered.add(name)
-            library.impl(name, _tracked(tracker, recover, tracked_as, kernel), "PrivateUse1")
+            library.impl(name, _tracked(tracker, recover, limits, tracked_as, kernel, limited or kernel), "PrivateUse1")
 
     for name, (tracked_as, kernel) in _WRITTEN_HERE.items():
+        if kernel in (geometry.empty, geometry.empty_strided):
+            kernel = _noting(limits, kernel)
         register(name, tracked_as, kernel)
     for name in _SET_STORAGE:
         register(name, f"aten::{name}", on_cpu_key(_known(name)))
@@ -141,7 +147,18 @@ def _register_kernels(library: torch.library.Library, profile: OperatorProfile, 
         if op is not None and full_name.startswith("aten::"):
             native = _native_kernel(op)
             if native is not None:
-                register(name, through_out.get(full_name, full_name), native)
+                tracked_as = through_out.get(full_name, full_name)
+                computes = profile.registered_by.get(tracked_as) == "torch_mlir" and not is_view(op)
+                slow = limits.narrowed(op, native) if computes else None
+                register(name, tracked_as, native, slow)
+
+
+def _noting(limits: Limits, kernel: Kernel) -> Kernel:
+    def made(size: Any, *args: Any, **kwargs: Any) -> Any:
+        limits.making(size, kwargs.get("dtype"), kwargs.get("memory_format"))
+        return kernel(size, *args, **kwargs)
+
+    return made
 
 
 def _native_kernel(op: Overload) -> Kernel | None:
@@ -169,8 +186,8 @@ def _known(name: str) -> Overload:
     return op
 
 
-def _tracked(tracker: Tracker, recover: Recovery, name: str, kernel: Kernel) -> Kernel:
-    add, failing = tracker.executed.add, tracker.failing  # every call counts here
+def _tracked(tracker: Tracker, recover: Recovery, limits: Limits, name: str, kernel: Kernel, limited: Kernel) -> Kernel:
+    add, failing, narrowing = tracker.executed.add, tracker.failing, limits.narrowing  # every call counts here
 
     def tracked(*args: Any, **kwargs: Any) -> Any:
         if failing and name in failing:
@@ -179,7 +196,7 @@ def _tracked(tracker: Tracker, recover: Recovery, name: str, kernel: Kernel) -> 
         observer = tracker.observer
         if observer is not None:
             observer(name, False)
-        return kernel(*args, **kwargs)
+        return limited(*args, **kwargs) if narrowing else kernel(*args, **kwargs)
 
     return tracked
 
