@@ -126,13 +126,13 @@ def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def _not_checked(check: Check, eager: Record, compiled: Record) -> Iterable[NotChecked]:
     """What the workers said, and what the ends of the parts mean; each ``what`` once."""
-    entries = [*eager.seen.notes, *compiled.seen.notes]
+    entries = [*_notes(eager), *compiled.seen.notes]
     if eager.status != "ran":
-        entries.append(NotChecked(what="eager part, to its end", why=_first_line(eager)))
+        entries.append(NotChecked(what="eager part, to its end", why=_why(eager, eager, compiled)))
     if compiled.status == "skipped":
         entries.append(NotChecked(what="compile probe", why=_first_line(compiled)))
     elif compiled.status != "ran":
-        entries.append(NotChecked(what="compile probe, to its end", why=_first_line(compiled)))
+        entries.append(NotChecked(what="compile probe, to its end", why=_why(compiled, eager, compiled)))
     entries.append(NotChecked(what="parity", why="comparison with the CPU reference is not part of this version"))
     if check.gate.baseline is not None:
         entries.append(NotChecked(what="baseline", why="baselines are not part of this version; every finding counts"))
@@ -141,6 +141,18 @@ def _not_checked(check: Check, eager: Record, compiled: Record) -> Iterable[NotC
         if entry.what not in seen:
             seen.add(entry.what)
             yield entry
+
+
+def _notes(record: Record) -> tuple[NotChecked, ...]:
+    """What a part does not tell; where nothing ran, there is nothing that it could have told more of."""
+    ran = record.status == "ran" or record.seen.steps or record.seen.findings
+    return record.seen.notes if ran else ()
+
+
+def _why(record: Record, eager: Record, compiled: Record) -> str:
+    """The first line of a part's reason; the headline has it already where it is the check's problem."""
+    first = _first_line(record)
+    return "it ended with the error in the headline" if first == _problem(eager, compiled) else first
 
 
 def _first_line(record: Record) -> str:

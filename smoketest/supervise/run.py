@@ -45,6 +45,7 @@ from smoketest.supervise.outcome import (
 from smoketest.supervise.process import LineTooLong, WorkerProcess, worker_command
 from smoketest.supervise.progress import NoProgress, Progress
 from smoketest.supervise.signals import Interrupts
+from smoketest.supervise.unfit import advised
 
 __all__ = ["Limits", "Options", "run_check"]
 
@@ -122,6 +123,7 @@ def run_check(
     try:
         with interrupts or Interrupts() as watched:
             eager, compiled = _Run(check, options, root, progress, watched, folder / "log").parts()
+        eager = advised(eager)
         report = _scrubbed(assemble(check, eager, compiled, _circumstances(options)))
         _write(report, folder)
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from smoketest.config import Check
 from smoketest.findings import NotChecked, Observation, Report, merge
-from smoketest.findings.report import CompilePart, EagerPart, Environment, OperatorRow
+from smoketest.findings.report import CompilePart, EagerPart, Environment, OperatorRow, Step
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble, worst
 from smoketest.supervise.outcome import (
@@ -149,3 +149,23 @@ def test_the_time_is_utc_and_the_rest_is_passed_on() -> None:
 def test_a_death_by_a_signal_without_a_name() -> None:
     assert describe_death(-64, "eager", "in setup") == "the eager worker crashed with SIGRTMAX in setup"
     assert describe_death(-99, "eager", "in setup") == "the eager worker crashed with signal 99 in setup"
+
+
+def test_the_error_in_the_headline_is_not_told_again_and_nothing_is_said_of_what_never_ran() -> None:
+    notes = (NotChecked(what="numerics of the hardware", why="the emulated device computes on the CPU"),)
+    seen = report(Record(failed(4), Seen(notes=notes)), Record(Skipped("not started")))
+    assert seen.headline == "failed with 4"
+    told = {entry.what: entry.why for entry in seen.not_checked}
+    assert told["eager part, to its end"] == "it ended with the error in the headline"
+    assert "numerics of the hardware" not in told
+
+
+def test_a_part_whose_error_is_not_the_headline_s_tells_its_own() -> None:
+    notes = (NotChecked(what="numerics of the hardware", why="x"),)
+    step = Step(index=0, role="timed")
+    seen = report(Record(failed(4), Seen(steps=(step,), notes=notes)), Record(Crashed("dead of SIGSEGV")))
+    assert seen.headline == "dead of SIGSEGV"
+    told = {entry.what: entry.why for entry in seen.not_checked}
+    assert told["eager part, to its end"] == "failed with 4"
+    assert told["compile probe, to its end"] == "it ended with the error in the headline"
+    assert told["numerics of the hardware"] == "x"
