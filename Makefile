@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke lint test clean
+.PHONY: help smoke test lint conformance bench sweep examples clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -22,6 +22,15 @@ test: lint ## Lint, types and tests
 conformance: $(INSTALLED) ## PyTorch's operator samples on the emulated device, all of them, against the CPU (10 minutes)
 	$(BIN)/python tests/devices/opinfo.py
 
+bench: $(INSTALLED) ## What performance claims are measured with, as ratios in one run each (benchmarks/README.md)
+	for script in benchmarks/[!_]*.py; do $(BIN)/python $$script || exit 1; done
+
+sweep: $(INSTALLED) ## Make the table of ops that cannot be lowered anew, with torch-mlir
+	$(BIN)/python -m smoketest.probe.sweep smoketest/operators/data/cannot_lower.json
+
+examples: $(INSTALLED) ## Run the shipped checks and leave their reports in reports/examples/
+	$(BIN)/smoketest run configs/ --device emulated --output reports/examples || test $$? -eq 1
+
 lint: $(INSTALLED) ## Style and types only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,6 +42,7 @@ clean: ## Remove the environment and what was made in it
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
 		f"Python 3.11 or newer is needed, $(PYTHON) is {v.major}.{v.minor}. Name another: make PYTHON=python3.12 ...")'
+	@echo "Installing into .venv: a few minutes, once." >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[lowering,hf,dev]'
 	@touch $@
