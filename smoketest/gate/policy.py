@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -14,7 +14,7 @@ from smoketest.findings.identity import functional_base
 from smoketest.findings.report import Finding, PartStatus, Report, Verdict
 from smoketest.findings.rules import RULES
 
-__all__ = ["FALLBACKS_NOT_CHECKED", "Judgement", "judge", "judge_report"]
+__all__ = ["FALLBACKS_NOT_CHECKED", "Judgement", "judge", "judge_report", "unused_allowances"]
 
 FALLBACKS_NOT_CHECKED = "fallbacks"
 """A `NotChecked` whose ``what`` begins with this says that no witness could tell where ops ran: never "clean"."""
@@ -84,9 +84,12 @@ def judge(
             denials.
         can_fall_back: False on plain CPU, where no run can be called clean, yet one without denied findings passes.
     """
+    findings = tuple(findings)
     judged = tuple(_judged(finding, gate, today) for finding in findings)
     denied = [finding for finding in judged if finding.verdict == "deny"]
-    tail = _warnings(judged) + _expired(gate, today)
+    ran = {"eager": eager_status == "ran", "compile": compile_status == "ran"}
+    told = problem is None and can_fall_back
+    tail = _warnings(judged) + _expired(gate, today) + (_unused(gate, findings, ran, today) if told else "")
     if problem is not None:
         seen = f"{_denials(denied)}, {tail}" if denied else f"no denied finding, {tail}"
         return Judgement(judged, "error", 1, f"{problem}; seen until then: {seen}" if judged else problem)
@@ -238,6 +241,39 @@ def _expired(gate: Gate, today: dt.date) -> str:
         return ""
     more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
     return f", {_count(len(gone), ('allowance', 'allowances'))} expired ({', '.join(gone[:_MOST_NAMED])}{more})"
+
+
+def unused_allowances(gate: Gate, findings: Iterable[Finding]) -> list[Allow]:
+    """The allowances that fit no finding, whatever the limits and dates they have: a misspelt op, or one put right."""
+    given = tuple(findings)
+    return [entry for entry in gate.allow if not any(_matches(entry, finding) for finding in given)]
+
+
+def _unused(gate: Gate, findings: Sequence[Finding], ran: Mapping[str, bool], today: dt.date) -> str:
+    """The allowances that fit no finding of parts that ran to their ends, at most three of them in their own words.
+
+    One that may belong to a part that did not run is not spoken of: a rule NST2xx is the compile probe's, NST1xx the
+    eager part's, and an entry without a rule may be either's. Nor is one that has expired, which is told apart.
+    """
+    idle = []
+    for entry in unused_allowances(gate, findings):
+        if _is_expired(entry, today):
+            continue
+        needs = (
+            ["eager", "compile"] if entry.rule is None else ["compile" if entry.rule.startswith("NST2") else "eager"]
+        )
+        if all(ran[part] for part in needs):
+            idle.append(entry)
+    if not idle:
+        return ""
+    more = f"; and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
+    named = "; ".join(_in_its_words(entry) for entry in idle[:_MOST_NAMED])
+    return f", {_count(len(idle), ('allowance', 'allowances'))} matched nothing ({named}{more})"
+
+
+def _in_its_words(entry: Allow) -> str:
+    keys = ("op", "rule", "phase", "site", "module")
+    return ", ".join(f"{key}={value}" for key in keys if (value := getattr(entry, key)))
 
 
 def _name(entry: Allow) -> str:

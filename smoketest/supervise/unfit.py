@@ -28,5 +28,6 @@ def advised(record: Record, look: Callable[[], Diagnosis] = examine) -> Record:
     diagnosis = look()
     if diagnosis.ok:
         return record
-    error = outcome.error.model_copy(update={"hint": diagnosis.advice()})
+    advice = diagnosis.advice().removeprefix(f"{outcome.error.message}.").strip()  # that is said already
+    error = outcome.error.model_copy(update={"hint": advice})
     return replace(record, outcome=Failed(error))

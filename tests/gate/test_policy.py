@@ -17,6 +17,7 @@ from smoketest.findings.report import (
     WorkloadInfo,
 )
 from smoketest.gate import Judgement, judge, judge_report
+from smoketest.gate.policy import unused_allowances
 
 TODAY = dt.date(2026, 12, 1)
 
@@ -339,3 +340,45 @@ def test_a_judged_report_keeps_everything_but_the_verdict() -> None:
         )
         == before
     )
+
+
+def entry(**given: Any) -> Allow:
+    return Allow(reason="r", **given)
+
+
+def test_an_allowance_that_matches_nothing_is_told_in_its_own_words() -> None:
+    gate = Gate(allow=[entry(op="aten::srot*", site="model/*.py"), entry(op="aten::sort*")])
+    assert decide(finding(), gate=gate).headline == (
+        "clean: 1,234 op calls, no denied finding, no warnings, 1 allowed, "
+        "1 allowance matched nothing (op=aten::srot*, site=model/*.py)"
+    )
+    assert unused_allowances(gate, [finding()]) == [gate.allow[0]]
+
+
+def test_an_allowance_that_matches_beyond_its_limit_is_not_unused() -> None:
+    gate = Gate(allow=[entry(op="aten::sort*", max_calls_per_step=1)])
+    assert "matched nothing" not in decide(finding(), gate=gate).headline
+
+
+def test_many_unused_allowances_do_not_flood_the_headline() -> None:
+    gate = Gate(allow=[entry(rule=f"NST10{number}") for number in range(1, 6)])
+    assert decide(gate=gate).headline.endswith(
+        "5 allowances matched nothing (rule=NST101; rule=NST102; rule=NST103; and 2 more)"
+    )
+
+
+def test_an_allowance_for_a_part_that_did_not_run_is_not_called_unused() -> None:
+    gate = Gate(allow=[entry(op="aten::a"), entry(rule="NST201", op="aten::b"), entry(rule="NST101", op="c")])
+    headline = decide(gate=gate, compile_status="skipped").headline
+    assert "1 allowance matched nothing (op=c, rule=NST101)" in headline
+    assert "aten::a" not in headline
+    assert "aten::b" not in headline
+    for given in ({"problem": "it crashed"}, {"can_fall_back": False}, {"eager_status": "failed"}):
+        told = decide(gate=gate, **{"compile_status": "skipped", **given})
+        assert "matched nothing" not in told.headline
+
+
+def test_an_expired_allowance_is_told_once() -> None:
+    gate = Gate(allow=[entry(op="aten::a", expires=dt.date(2026, 1, 1))])
+    assert "1 allowance expired" in decide(gate=gate).headline
+    assert "matched nothing" not in decide(gate=gate).headline

@@ -39,3 +39,9 @@ def test_no_other_end_calls_the_doctor(other: Record) -> None:
         raise AssertionError("called")
 
     assert advised(other, look) == other
+
+
+def test_what_the_worker_said_is_not_said_twice() -> None:
+    failed = Record(Failed(protocol.Failed(exit_code=3, message="torch-neuronx is not installed")))
+    seen = advised(failed, lambda: diagnosis(False))
+    assert (seen.reason or "").splitlines()[1].startswith("  hint: Install it. The emulated device")
