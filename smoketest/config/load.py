@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from smoketest.config.document import Document, Path_, describe, read_document
 from smoketest.config.models import Check
 from smoketest.config.overrides import apply_override
+from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.config.rules import mistakes
 from smoketest.config.targets import check_target, names_in_file, resolve_path, uncalled_functions
 from smoketest.config.translate import all_errors, dotted
@@ -58,6 +60,7 @@ def load_check(path: Path, overrides: Sequence[str] = ()) -> Check:
         ConfigError: where there are mistakes that can be found without running user code, at file:line:column: the
             first one in the check, and the others with it.
     """
+    refuse_other_than_utf8(_absolute(path), shown=_shown(path))
     document = read_document(_read_text(path), _shown(path))
     if document.data is None:
         document.data, document.places[()] = {}, Place(_shown(path), 1, 1)
@@ -112,6 +115,9 @@ def _name_of(path: Path) -> str:
 def _read_text(path: Path) -> str:
     place = Place(_shown(path))
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # reading a pipe would wait for a writer
+            raise ConfigError("this is a pipe or a device, expected a file", place=place)
         with path.open("rb") as file:
             data = file.read(MAX_SIZE + 1)
     except FileNotFoundError:

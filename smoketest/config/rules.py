@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from smoketest.config.document import Path_
+from smoketest.config.document import Path_, describe
 from smoketest.config.models import Batch, Check, Loss, TensorSpec
+from smoketest.config.paths import profile_fault
 from smoketest.config.targets import suggest
 from smoketest.errors import Place
 
 __all__ = ["Mistake", "mistakes"]
 
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+# What `low` and `high` may be. The values themselves are below `high`, but for int64: torch takes no larger one.
+_RANGES: dict[str, tuple[float, float]] = {
+    "int64": (-(2**63), 2**63 - 1),
+    "int32": (-(2**31), 2**31),
+    "int16": (-(2**15), 2**15),
+    "int8": (-(2**7), 2**7),
+    "uint8": (0, 2**8),
+    "bool": (0, 2),
+    "float16": (-65504, 65504),
+    "bfloat16": (-3.38e38, 3.38e38),
+    "float32": (-3.4e38, 3.4e38),
+    "complex64": (-3.4e38, 3.4e38),
+    "float64": (-1.79e308, 1.79e308),
+}
+_MOST_IN_A_DIMENSION = 2**31
+_MOST_ELEMENTS = 2**40
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _OUTPUT_PATH = re.compile(r"""output(\.\w+|\[(\d+|"[^"\]]*"|'[^'\]]*')\])*""")
 _LOSS_PATH = re.compile(r"""(output|batch)(\.\w+|\[(\d+|"[^"\]]*"|'[^'\]]*')\])*""")
@@ -51,12 +69,22 @@ def mistakes(
         yield from _batch(check.batch, chooses_only=_chooses_only(check))
     yield from _loss(check)
     yield from _optimizer(check)
+    yield from _seed(check.training.seed)
+    if check.profile is not None and (fault := profile_fault(check.profile)) is not None:
+        yield Mistake(("profile",), f"profile: {check.profile.name} is not an operator profile: {fault}",
+                      "`smoketest operators export` writes one; without the key the packaged one is used")  # fmt: skip
     for index, entry in enumerate(check.gate.allow):
         if not any((entry.op, entry.rule, entry.phase, entry.site, entry.module)):
             yield Mistake(("gate", "allow", index), "an entry that names no finding allows everything",
                           "give one of op, rule, phase, site, module")  # fmt: skip
         if entry.rule is not None and not re.fullmatch(r"NST\d{3}", entry.rule):
             yield Mistake(("gate", "allow", index, "rule"), f"expected a rule such as NST101, found {entry.rule!r}")
+
+
+def _seed(seed: int) -> Iterator[Mistake]:
+    if not -(2**63) <= seed < 2**64:
+        yield Mistake(("training", "seed"), "training.seed: expected a whole number of at most 64 bits,"
+                      f" found {describe(seed)}")  # fmt: skip
 
 
 def _name(check: Check) -> Iterator[Mistake]:
@@ -162,12 +190,21 @@ def _tensor(name: str, spec: TensorSpec, tensors: dict[str, TensorSpec]) -> Iter
         yield Mistake(path, f"{what}: expected one of shape and like, found {both}")
     elif spec.like is not None:
         yield from _like(path, what, name, spec, tensors)
-    elif spec.dtype in _INTEGERS:
-        yield from _integer_bounds(path, what, spec)
-    elif (spec.low is None) != (spec.high is None):
-        yield Mistake(path, f"{what}: low and high are given together", "or neither: standard normal values")
-    elif spec.low is not None and spec.high is not None and not spec.low < spec.high:
-        yield Mistake((*path, "high"), f"{what}: expected high above low")
+    else:
+        yield from _size(path, what, spec.shape or [])
+        yield from _integer_bounds(path, what, spec) if spec.dtype in _INTEGERS else _float_bounds(path, what, spec)
+
+
+def _size(path: Path_, what: str, shape: list[int]) -> Iterator[Mistake]:
+    """Sizes that are a slip of the pen: far from what a machine holds, and near to what torch cannot count."""
+    for index, size in enumerate(shape):
+        if size > _MOST_IN_A_DIMENSION:
+            yield Mistake((*path, "shape", index), f"{what}.shape[{index}]: expected at most {_MOST_IN_A_DIMENSION:,},"
+                          f" found {describe(size)}")  # fmt: skip
+            return
+    if math.prod(shape) > _MOST_ELEMENTS:
+        yield Mistake((*path, "shape"), f"{what}.shape: expected at most {_MOST_ELEMENTS:,} elements in all,"
+                      f" found {describe(math.prod(shape))}")  # fmt: skip
 
 
 def _like(path: Path_, what: str, name: str, spec: TensorSpec, tensors: dict[str, TensorSpec]) -> Iterator[Mistake]:
@@ -198,6 +235,31 @@ def _integer_bounds(path: Path_, what: str, spec: TensorSpec) -> Iterator[Mistak
             return
     if not (spec.low or 0) < spec.high:
         yield Mistake((*path, "high"), f"{what}: expected high above low")
+    yield from _range(path, what, spec)
+
+
+def _float_bounds(path: Path_, what: str, spec: TensorSpec) -> Iterator[Mistake]:
+    if (spec.low is None) != (spec.high is None):
+        yield Mistake(path, f"{what}: low and high are given together", "or neither: standard normal values")
+        return
+    if spec.low is not None and spec.high is not None and not spec.low < spec.high:
+        yield Mistake((*path, "high"), f"{what}: expected high above low")
+    yield from _range(path, what, spec)
+
+
+def _range(path: Path_, what: str, spec: TensorSpec) -> Iterator[Mistake]:
+    """Bounds that the dtype cannot hold."""
+    lowest, highest = _RANGES[spec.dtype]
+    if spec.low is not None and spec.low < lowest:
+        yield Mistake((*path, "low"), f"{what}: expected at least {lowest:,} for low of {spec.dtype},"
+                      f" found {_number(spec.low)}")  # fmt: skip
+    if spec.high is not None and spec.high > highest:
+        yield Mistake((*path, "high"), f"{what}: expected at most {highest:,} for high of {spec.dtype},"
+                      f" found {_number(spec.high)}")  # fmt: skip
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
 def _loss(check: Check) -> Iterator[Mistake]:

@@ -62,7 +62,7 @@ def resolve_path(text: str, folder: Path, place: Place | None, *, what: str) -> 
         if "\0" not in text and path.is_file():
             return path
         near = _neighbours(path)
-        kind = "is a folder, expected a file" if "\0" not in text and path.is_dir() else "does not exist"
+        kind = _not_a_file(path) if "\0" not in text else "does not exist"
     except (OSError, ValueError):
         near, kind = (), "does not exist"
     raise ConfigError(
@@ -70,6 +70,12 @@ def resolve_path(text: str, folder: Path, place: Place | None, *, what: str) -> 
         place=place,
         hint=suggest(path.name, near) or f"paths are relative to {folder}",
     )
+
+
+def _not_a_file(path: Path) -> str:
+    if path.is_dir():
+        return "is a folder, expected a file"
+    return "is a pipe or a device, expected a file" if path.exists() else "does not exist"
 
 
 def _neighbours(path: Path) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ import time
 from collections import deque
 from pathlib import Path
 
+from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.errors import ConfigError, Place
 
-__all__ = ["CappedLog", "Journal", "PassedFile", "prepare_folder", "refuse_other_than_utf8", "write_atomically"]
+__all__ = ["CappedLog", "Journal", "PassedFile", "prepare_folder", "write_atomically"]
 
 LOG_HEAD = 8 * 2**20
 LOG_TAIL = 64 * 2**10
@@ -42,22 +43,6 @@ def prepare_folder(folder: Path) -> None:
             f"the output folder cannot be written: {reason}",
             place=Place(str(folder)),
             hint="name another with --output DIR",
-        ) from None
-
-
-def refuse_other_than_utf8(path: Path) -> None:
-    """See that a path can be written into JSON, which holds Unicode only.
-
-    Raises:
-        ConfigError: where its name, or that of a folder above it, has other bytes.
-    """
-    try:
-        str(path.resolve()).encode()
-    except UnicodeEncodeError:
-        raise ConfigError(
-            "this path has bytes that are not UTF-8, which no report can hold",
-            place=Place(str(path)),
-            hint="rename the file or the folder, or work in another one",
         ) from None
 
 

@@ -15,20 +15,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from smoketest.config import Check
+from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.errors import InternalError
 from smoketest.findings import Finding, NotChecked, Report
 from smoketest.findings.report import Environment, Step
 from smoketest.findings.sites import project_root
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
-from smoketest.supervise.files import (
-    CappedLog,
-    Journal,
-    PassedFile,
-    prepare_folder,
-    refuse_other_than_utf8,
-    write_atomically,
-)
+from smoketest.supervise.files import CappedLog, Journal, PassedFile, prepare_folder, write_atomically
 from smoketest.supervise.names import names_here
 from smoketest.supervise.outcome import (
     Crashed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 
@@ -389,3 +390,117 @@ def test_a_file_with_another_name_entirely_is_not_suggested() -> None:
         with pytest.raises(ConfigError) as caught:
             load_check(Path(typed))
         assert (caught.value.message, caught.value.hint) == ("no such file", hint)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "words"),
+    [
+        ("shape: [2, 3000000000], dtype: float32",
+         "batch.tensors.x.shape[1]: expected at most 2,147,483,648, found the number 3000000000"),
+        ("shape: [2147483648, 1024]",
+         "batch.tensors.x.shape: expected at most 1,099,511,627,776 elements in all, found the number 2199023255552"),
+        ("shape: [2], dtype: uint8, high: 257",
+         "batch.tensors.x: expected at most 256 for high of uint8, found 257"),
+        ("shape: [2], dtype: uint8, low: -1, high: 256",
+         "batch.tensors.x: expected at least 0 for low of uint8, found -1"),
+        ("shape: [2], dtype: int8, low: -129, high: 3",
+         "batch.tensors.x: expected at least -128 for low of int8, found -129"),
+        ("shape: [2], dtype: int64, high: 9223372036854775808",
+         "batch.tensors.x: expected at most 9,223,372,036,854,775,807 for high of int64, found 9.22337e+18"),
+        ("shape: [2], dtype: float16, low: 0, high: 70000",
+         "batch.tensors.x: expected at most 65,504 for high of float16, found 70,000"),
+        ("shape: [2], dtype: bool, low: 0, high: 3",
+         "batch.tensors.x: expected at most 2 for high of bool, found 3"),
+    ],
+)  # fmt: skip
+def test_a_tensor_that_no_dtype_or_machine_holds_is_wrong(tensor: str, words: str) -> None:
+    assert words in message(GOOD.replace("shape: [2, 3]", tensor))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        "shape: [2], dtype: uint8, high: 256",
+        "shape: [2], dtype: int32, low: -2147483648, high: 2147483648",
+        "shape: [2], dtype: int64, low: -9223372036854775808, high: 9223372036854774784",
+        "shape: [2], dtype: float16, low: -65504, high: 65504",
+        "shape: [1024, 1024, 1024, 1024]",
+        "shape: [0, 2147483648, 2147483648]",
+    ],
+)
+def test_a_tensor_at_the_bounds_is_right(tensor: str) -> None:
+    Path("c.yaml").write_text(GOOD.replace("shape: [2, 3]", tensor))
+    load_check(Path("c.yaml"))
+
+
+def test_a_seed_has_64_bits() -> None:
+    for seed in (2**64, -(2**63) - 1):
+        assert message(GOOD + f"training: {{seed: {seed}}}\n") == (
+            f"c.yaml:8:18: training.seed: expected a whole number of at most 64 bits, found the number {seed}"
+        )
+    for seed in (2**64 - 1, -(2**63), 0):
+        Path("c.yaml").write_text(GOOD + f"training: {{seed: {seed}}}\n")
+        assert load_check(Path("c.yaml")).training.seed == seed
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"native: [a]", "it is not JSON: Expecting value (line 1)"),
+        (b"[]", "it is not a JSON object"),
+        (b'{"ops": []}', "it has no name and no native"),
+        (b'{"name": "x", "native": ["aten::mm"]}', "it has no native"),
+        (b"\xff\xfe\x00", "it is not UTF-8 text"),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b"1" * 10_000, "it is not JSON: Exceeds the limit"),
+    ],
+)
+def test_a_file_that_is_no_operator_profile_is_wrong(content: bytes, fault: str) -> None:
+    Path("p.json").write_bytes(content)
+    text = message(GOOD + "profile: p.json\n")
+    assert text.startswith(f"c.yaml:8:10: profile: p.json is not an operator profile: {fault}")
+    assert text.endswith("\n  hint: `smoketest operators export` writes one; without the key the packaged one is used")
+
+
+def test_the_packaged_profile_is_one() -> None:
+    from smoketest.config.paths import profile_fault
+
+    data = Path(__file__).parents[2] / "smoketest" / "operators" / "data"
+    assert profile_fault(data / "torch-neuronx-prerelease-2026-04.json") is None
+    assert profile_fault(data / "cannot_lower.json") == "it has no name and no native"
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo("c.yaml")
+    for path in find_checks([folder]):
+        with pytest.raises(ConfigError) as caught:
+            load_check(path)
+        assert str(caught.value) == "c.yaml: this is a pipe or a device, expected a file"
+    with pytest.raises(ConfigError) as caught:
+        load_check(Path("/dev/zero"))
+    assert str(caught.value) == "/dev/zero: this is a pipe or a device, expected a file"
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_no_workload() -> None:
+    os.mkfifo("w.py")
+    assert message("workload: w.py\n").startswith(
+        "c.yaml:1:11: workload: the file 'w.py' is a pipe or a device, expected a file"
+    )
+
+
+def test_a_path_that_is_not_utf_8_is_wrong(folder: Path) -> None:
+    inside = folder / "caf\udce9"
+    inside.mkdir()
+    (inside / "c.yaml").write_text(GOOD)
+    (inside / "net.py").write_text(NET)
+    with pytest.raises(ConfigError) as caught:
+        load_check(Path("caf\udce9/c.yaml"))
+    assert str(caught.value) == (
+        "caf\udce9/c.yaml: this path has bytes that are not UTF-8, which no report can hold\n"
+        "  hint: rename the file or the folder, or work in another one"
+    )
+    (folder / "link").symlink_to(inside)
+    with pytest.raises(ConfigError):
+        load_check(Path("link/c.yaml"))
