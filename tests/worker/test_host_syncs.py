@@ -93,7 +93,8 @@ def test_the_cost_of_a_copy_and_the_module_that_waits_are_told(waiting: Any) -> 
     assert copy.class_ == "host_sync"
     assert copy.message.startswith("a tensor is copied from the device to the host")
     assert copy.remedy == "Keep the tensor on the device, or copy it once in many steps."
-    (masked,) = [f for f in waiting.findings if f.site.code == "picked = y[y.detach() > 0].sum()"]
+    (masked, _) = [f for f in waiting.findings if f.site.code == "picked = y[y.detach() > 0].sum()"]
+    assert masked.phase == "backward"  # it selects by the mask again
     assert masked.remedy.startswith("Keep the full size and let a mask decide")
 
 
