@@ -79,7 +79,13 @@ def error_text(error: SmoketestError) -> str:
 
 def printable(text: str) -> str:
     """The text without what steers a terminal: messages can hold bytes of files, and whatever user code raises."""
-    return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{_byte(c):02x}" for c in text)
+
+
+def _byte(character: str) -> int:
+    """Its code point; of a byte in a file's name that is not UTF-8 (PEP 383: from U+DC80 on), that byte."""
+    code = ord(character)
+    return code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else code
 
 
 def use_color(stream: TextIO) -> bool:

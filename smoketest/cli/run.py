@@ -133,7 +133,7 @@ def run(
 
 def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts) -> Iterator[Row]:
     """Run each check; one that is wrong gives its message, and the others run all the same."""
-    from smoketest.cli.output import error_text, say
+    from smoketest.cli.output import error_text, printable, say
     from smoketest.config.load import load_check
     from smoketest.errors import ConfigError, Place, SmoketestError
     from smoketest.render.summary import Row, row
@@ -141,7 +141,7 @@ def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts)
     taken: dict[str, Path] = {}
     for path in paths:
         if interrupts.name is not None:
-            yield Row.without_report(str(path), 130, "not run: interrupted")
+            yield Row.without_report(printable(str(path)), 130, "not run: interrupted")
             continue
         try:
             check = load_check(path, settings.overrides)
@@ -154,7 +154,7 @@ def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts)
             report = _run_one(check, path, settings, interrupts)
         except SmoketestError as error:
             say(error_text(error))
-            yield Row.without_report(str(path), error.exit_code, error.message)
+            yield Row.without_report(printable(str(path)), error.exit_code, printable(error.message))
         else:
             yield row(report)
 

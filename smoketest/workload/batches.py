@@ -68,7 +68,7 @@ def from_specs(specs: Mapping[str, TensorSpec], seed: int) -> BatchMaker:
     """Random batches, the same for the same seed and step: a dict of tensors by name."""
 
     def make(step: int) -> dict[str, Tensor]:
-        generator = torch.Generator("cpu").manual_seed(seed * 1_000_003 + step)
+        generator = torch.Generator("cpu").manual_seed((seed * 1_000_003 + step) % 2**64)
         made: dict[str, Tensor] = {}
         for name, spec in specs.items():
             if spec.like is None:

@@ -39,6 +39,14 @@ def test_the_same_seed_and_step_give_the_same_batch() -> None:
     assert set(first["y"].tolist()) <= {5, 6, 7, 8}
 
 
+
+@pytest.mark.parametrize("seed", [2**64 - 1, -(2**63), 10**14])
+def test_every_seed_of_64_bits_gives_batches(seed: int) -> None:
+    specs = {"x": TensorSpec(shape=[3])}
+    assert torch.equal(from_specs(specs, seed)(1)["x"], from_specs(specs, seed)(1)["x"])
+    assert not torch.equal(from_specs(specs, seed)(1)["x"], from_specs(specs, seed)(2)["x"])
+
+
 def test_like_repeats_the_values_of_another_tensor_whatever_the_order() -> None:
     specs = {"labels": TensorSpec(like="ids"), "ids": TensorSpec(shape=[8], dtype="int64", low=0, high=100)}
     batch = from_specs(specs, 0)(0)
