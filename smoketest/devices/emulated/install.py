@@ -113,6 +113,7 @@ def kept_out() -> tuple[types.ModuleType, ...]:
         kernels,
         neuron_module,
         recovery,
+        sys.modules[Limits.__module__],
         substitutes,
         tracking,
     )
