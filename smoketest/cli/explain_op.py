@@ -14,6 +14,7 @@ from smoketest.findings.modules import module_for
 from smoketest.findings.remedies import REWRITES, remedy_for
 from smoketest.operators.evidence import Report, base_name, cannot_lower, grounds_for, reports
 from smoketest.operators.profile import OperatorProfile
+from smoketest.render.words import GRADES
 
 __all__ = ["explain_op", "near_ops", "op_name"]
 
@@ -93,7 +94,7 @@ def _kernels(op: str, profile: OperatorProfile) -> Iterator[str]:
     """Which overloads the profile's release runs itself, and which it leaves to the CPU."""
     native, missing = _of(op, profile.native), _of(op, profile.unimplemented)
     through = {name: profile.reached(name) for name in _of(op, profile.reaches)}
-    yield f"{profile.name} ({profile.grade}, {profile.date}, PyTorch {profile.torch_version}):"
+    yield f"{profile.name} ({GRADES[profile.grade]}, {profile.date}, PyTorch {profile.torch_version}):"
     if native:
         yield f"  has a kernel for {_list(native)}"
     if missing:

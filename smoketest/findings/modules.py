@@ -13,28 +13,32 @@ __all__ = ["MODULES", "module_for"]
 MODULES: dict[str, str] = {
     "native_batch_norm": '''\
 class BatchNorm(torch.nn.BatchNorm2d):
-    """nn.BatchNorm2d from ops that have kernels: same arguments, same state_dict, same results."""
+    """nn.BatchNorm2d from ops with kernels: same arguments and state_dict."""
 
     def forward(self, x):
         if self.training or self.running_mean is None:
             values = x.float()
             mean = values.mean((0, 2, 3))
-            var = ((values - mean.view(1, -1, 1, 1)) ** 2).mean((0, 2, 3))
+            centred = values - mean.view(1, -1, 1, 1)
+            var = (centred * centred).mean((0, 2, 3))
             if self.training and self.running_mean is not None:
-                self.update(mean.detach(), var.detach(), x.numel() // x.shape[1])
+                count = x.numel() / len(mean)
+                self.update(mean.detach(), var.detach(), count)
         else:
             mean, var = self.running_mean, self.running_var
         scale = torch.rsqrt(var + self.eps)
         shift = -mean * scale
         if self.affine:
-            scale, shift = scale * self.weight, shift * self.weight + self.bias
-        return (x * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)).to(x.dtype)
+            scale = scale * self.weight
+            shift = shift * self.weight + self.bias
+        scaled = x * scale.view(1, -1, 1, 1)
+        return (scaled + shift.view(1, -1, 1, 1)).to(x.dtype)
 
     def update(self, mean, var, count):
-        """The running statistics; the variance kept is the unbiased one. Needs a momentum that is a number."""
-        keep = 1 - self.momentum
+        """Running statistics; momentum must be a number (the default)."""
+        keep, unbiased = 1 - self.momentum, count / max(count - 1, 1)
         self.running_mean.mul_(keep).add_(self.momentum * mean)
-        self.running_var.mul_(keep).add_(self.momentum * var * (count / max(count - 1, 1)))
+        self.running_var.mul_(keep).add_(self.momentum * unbiased * var)
         self.num_batches_tracked.add_(1)
 ''',
 }

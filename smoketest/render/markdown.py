@@ -139,7 +139,6 @@ def _alike(finding: Finding, report: Report) -> tuple[object, ...]:
         finding.stage,
         finding.message,
         finding.remedy,
-        finding.repro,
     )
 
 
@@ -180,7 +179,8 @@ def _place(finding: Finding) -> str:
     phase = f", {finding.phase}" if finding.phase else ""
     line = f" {code(finding.site.code, 120)}" if finding.site and finding.site.code else ""
     shapes = f"; shapes: {_shapes(finding)}" if finding.shapes else ""
-    return f"{where}{phase}:{line} {_numbers(finding)}{shapes}; id {code(finding.id)}"
+    repro = f"; reproduced by {code(finding.repro)}" if finding.repro else ""
+    return f"{where}{phase}:{line} {_numbers(finding)}{shapes}{repro}; id {code(finding.id)}"
 
 
 def _numbers(finding: Finding) -> str:
@@ -217,7 +217,7 @@ def _details(group: _Group) -> list[str]:
     witnesses = sorted({name for _, each in group for name in each.witnesses})
     if witnesses:
         lines.append(f"seen by: {prose(', '.join(witnesses), 200)}")
-    if finding.repro:
+    if finding.repro and len(group) == 1:
         lines.append(f"reproduced by {code(finding.repro)}")
     own = f"; id {code(finding.id)}" if len(group) == 1 else ""
     return [*lines, f"rule: {finding.rule}, class {finding.class_} (`smoketest explain {finding.rule}`){own}"]

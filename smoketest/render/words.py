@@ -14,6 +14,7 @@ from smoketest.findings.rules import RULES
 __all__ = [
     "COMPILED",
     "EAGER",
+    "GRADES",
     "GROUNDS",
     "KINDS",
     "amount",
@@ -44,6 +45,8 @@ _GROUNDS = ("measured", "reported", "cannot_lower", "no_kernel_known", None)
 _PHASES = ("forward", "backward", "optimizer", "setup", None)
 _LABELS = {
     "NST101": "fallback",
+    "NST102": "hidden host work",
+    "NST103": "host synchronisation",
     "NST104": "failed op",
     "NST201": "lowering failure",
     "NST202": "graph that cannot be imported",
@@ -86,13 +89,15 @@ COMPILED = {
 _STAGES = ("captured", "imported", "torch-backend", "stablehlo")
 """The lowering ladder (design, section 5)."""
 
-_GRADES = {
+GRADES = {
     "PUB": "read from public documentation",
     "USER": "reported by users",
     "PRE": "read from a pre-release",
     "INFER": "inferred",
     "EXPORT": "exported from an installed release",
 }
+"""Grades of evidence in words."""
+
 _ENDED: dict[PartStatus, str] = {
     "ran": "ran",
     "skipped": "skipped",
@@ -164,7 +169,7 @@ def profile_note(report: Report) -> str | None:
     if not note:
         return None
     note = note.removesuffix("; a prediction, nothing ran on Trainium")
-    return re.sub(r"\((PUB|USER|PRE|INFER|EXPORT), ", lambda found: f"({_GRADES[found[1]]}, ", note)
+    return re.sub(r"\((PUB|USER|PRE|INFER|EXPORT), ", lambda found: f"({GRADES[found[1]]}, ", note)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

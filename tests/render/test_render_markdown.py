@@ -192,6 +192,13 @@ def test_a_remedy_stands_once_and_later_findings_refer_to_it() -> None:
     assert out.count("```python\nclass BatchNorm(torch.nn.BatchNorm2d):\n") == 1
 
 
+def test_places_of_a_block_keep_their_own_way_to_reproduce_them() -> None:
+    findings = [f.model_copy(update={"repro": f"repro/{f.id}.py"}) for f in merge(places(7, 8))]
+    out = render(judged(base("a", findings=tuple(findings))))
+    assert "### 1, 2. warn" in out
+    assert [out.count(f"; reproduced by `repro/{f.id}.py`; id `{f.id}`") for f in findings] == [1, 1]
+
+
 def test_of_very_many_places_in_a_block_the_rest_is_counted() -> None:
     out = render(judged(base("a", findings=merge(places(*range(1, 31))))))
     assert "### 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 18 more. warn: possible fallback" in out
