@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -93,7 +94,9 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         calls: by `OpKey`.
-        failed: the op that raised, if one did and the exception went through here.
+        failed: the op that raised last, if one did, whether or not somebody caught the exception.
+        error: the exception that came out of it.
+        threads: identifiers of the threads in which ops were seen.
         strays: names taken before an op ran that no dispatched op accounts for, by phase.
     """
 
@@ -115,6 +118,8 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._copied = copied
         self.calls: dict[OpKey, Calls] = {}
         self.failed: FailedOp | None = None
+        self.error: BaseException | None = None
+        self.threads: set[int] = set()
         self.strays: set[tuple[str, Phase | None]] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -123,6 +128,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Not while a batch is made, which is no part of the step's work; nor PyTorch's profiling marks, which are no ops.
         """
         kwargs = kwargs or {}
+        self.threads.add(threading.get_ident())
         if self._context.phase == "setup" or func.namespace == "profiler":
             return func(*args, **kwargs)
         op: str = func.name()
@@ -142,8 +148,8 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors[:_MAX_TENSORS])
         try:
             result = func(*args, **kwargs)
-        except Exception:
-            self.failed = FailedOp(op, phase, origin.module, origin.line)
+        except BaseException as error:
+            self.failed, self.error = FailedOp(op, phase, origin.module, origin.line), error
             raise
         crossing = [*tensors, *_tensors((result,))]
         on_device = any(tensor.device.type == self._torch_device for tensor in crossing)

@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
+import dis
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
+from smoketest import devices
 from smoketest.findings import Observation, SitePolicy
 from smoketest.findings.report import Phase
 from smoketest.witness.dispatch import FailedOp, signature_text
 from smoketest.witness.reconcile import TracedCalls
 from smoketest.witness.sites import Line
 
-__all__ = ["continued", "op_in_error", "raised"]
+__all__ = ["continued", "op_in_error", "raised", "raised_by_code"]
 
 _DEVICES_MIXED = ("same device", "is on cpu", "two devices")
 """In PyTorch's message, and in the backend's own ([PRE] base rule of `can_handle`, internals 2.3)."""
+_DEVICES = Path(devices.__file__).parent
+_CODE = (
+    "Code of the model's or of a library's raises here on the device only: look at the condition around the line, such"
+    " as a check of the device's type."
+)
 _OP = re.compile(r"\b[A-Za-z_]\w*::\w+(?:\.\w+)?")
 
 
 def raised(
-    error: str, failed: FailedOp | None, last_op: str | None, line: Line | None, phase: Phase | None, policy: SitePolicy
+    error: str, failed: FailedOp | None, is_code: bool, line: Line | None, phase: Phase | None, policy: SitePolicy
 ) -> Observation:
     """The observation for an exception that ended a step on the device.
 
     Args:
         error: type and text of the exception, as it was.
-        failed: the op it came out of, where a dispatch mode saw it.
-        last_op: the last op that is known to have begun; used where nothing better names one.
+        failed: the op it came out of, where a witness saw that very exception; no other op is blamed.
+        is_code: whether a line of Python raised it (see `raised_by_code`). Its text names no op that failed then.
         line: the user's line in the exception's traceback.
         phase: of the runner.
         policy: makes a site out of a line.
     """
-    op = op_in_error(error) or (failed.op if failed is not None else last_op)
+    op = None if is_code and failed is None else op_in_error(error) or (failed.op if failed is not None else None)
     place = failed.line if failed is not None and failed.line is not None else line
+    what = op or ("this line" if place is not None else "the step")
     return Observation(
         rule="NST104",
         op=op,
         called_as=failed.op if failed is not None else None,
-        phase=failed.phase if failed is not None else phase,
+        phase=failed.phase or phase if failed is not None else phase,
         site=policy.site(*place) if place is not None else None,
         module=failed.module if failed is not None else None,
         calls=1,
         exact=False,
         witnesses=frozenset({"exception"}),
-        message=f"{op or 'the step'} raised on the device, and plain CPU runs it: {error}",
-        remedy=_remedy(error),
+        message=f"{what} raised on the device, and plain CPU runs it: {error}",
+        remedy=_CODE if op is None and is_code else _remedy(error),
     )
+
+
+def raised_by_code(error: BaseException) -> bool:
+    """Whether a ``raise`` or ``assert`` of Python code raised `error`, other than one in the emulated device's kernels.
+
+    Told by the instruction that the innermost frame of the traceback stands at.
+    """
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    is_raise = trace.tb_lasti >= 0 and dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+    return is_raise and not Path(code.co_filename).is_relative_to(_DEVICES)
 
 
 def continued(ops: Iterable[str], traced: TracedCalls, policy: SitePolicy) -> list[Observation]:

@@ -18,7 +18,7 @@ from smoketest.findings import Observation, SitePolicy
 from smoketest.operators.functional import overload
 from smoketest.witness.dispatch import Calls, OpKey, Signature, signature_text
 
-__all__ = ["HIDDEN", "HiddenWork", "copies", "doubles", "summary"]
+__all__ = ["HIDDEN", "HiddenWork", "computes_on_device", "copies", "doubles", "summary"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def summary(traced: Mapping[OpKey, Calls]) -> str | None:
     """One line with the calls of a step that may work on the host unseen; None where there is none."""
     counts: Counter[str] = Counter()
     for key, calls in traced.items():
-        if not _computes_on_device(key):
+        if not computes_on_device(key):
             continue
         base = key.op.partition(".")[0]
         for work in HIDDEN:
@@ -99,7 +99,7 @@ def doubles(traced: Mapping[OpKey, Calls], policy: SitePolicy) -> list[Observati
     found = []
     for key, calls in traced.items():
         shapes = [signature for signature in calls.signatures if _has(signature, torch.float64)]
-        if shapes and key.phase == "forward" and _computes_on_device(key):
+        if shapes and key.phase == "forward" and computes_on_device(key):
             found.append(
                 Observation(
                     rule="NST102",
@@ -142,12 +142,12 @@ def copies(traced: Mapping[OpKey, Calls], policy: SitePolicy) -> list[Observatio
             message=f"{key.op} counts as native and copied between device and host {calls.copies} times",
         )
         for key, calls in traced.items()
-        if calls.copies and key.sync is None and _computes_on_device(key)
+        if calls.copies and key.sync is None and computes_on_device(key)
     ]
 
 
-def _computes_on_device(key: OpKey) -> bool:
-    """Not for views and copies, which have no kernel that could cast."""
+def computes_on_device(key: OpKey) -> bool:
+    """Whether a kernel of the device computed something: not in views and copies, nor in a call that fell back."""
     return key.on_device and not key.fell_back and key.op not in _COPIES and not _is_view(key.op)
 
 

@@ -20,6 +20,9 @@ class Kernels:
 
     Args:
         device: the emulated one, which has room for one observer at a time.
+
+    Attributes:
+        threads: identifiers of the threads in which kernels ran.
     """
 
     name = "kernels"
@@ -28,6 +31,7 @@ class Kernels:
     def __init__(self, device: EmulatedDevice) -> None:
         self._device = device
         self._fell_back: dict[int, list[str]] = {}
+        self.threads: set[int] = set()
 
     def __enter__(self) -> Self:
         self._device.observe(self._note)
@@ -49,5 +53,7 @@ class Kernels:
         return left
 
     def _note(self, name: str, fell_back: bool) -> None:
+        thread = threading.get_ident()
+        self.threads.add(thread)
         if fell_back:
-            self._fell_back.setdefault(threading.get_ident(), []).append(name)
+            self._fell_back.setdefault(thread, []).append(name)

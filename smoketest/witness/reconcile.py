@@ -14,11 +14,12 @@ from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.witness.compat import has_device_kernel
 from smoketest.witness.dispatch import Calls, OpKey, signature_text
+from smoketest.witness.hidden import computes_on_device
 from smoketest.witness.hostsync import sync_message, sync_remedy
 from smoketest.witness.sites import Line
 from smoketest.witness.warnings import SeenWarning
 
-__all__ = ["Evidence", "host_syncs", "is_exact", "observations", "operator_rows"]
+__all__ = ["Evidence", "host_syncs", "is_exact", "observations", "operator_rows", "reached_the_device"]
 
 _Eager = Literal["device", "host", "cpu", "mixed", "failed", "not_reached"]
 TracedCalls = Mapping[OpKey, Calls]
@@ -146,6 +147,11 @@ def operator_rows(traced: TracedCalls, torch_device: str, failed: Iterable[str] 
         )
         for name, seen in sorted(outcomes.items())
     )
+
+
+def reached_the_device(traced: TracedCalls) -> bool:
+    """Whether any call of forward or backward computed on the device or fell back from it; copies are not enough."""
+    return any(key.phase != "optimizer" and (key.fell_back or computes_on_device(key)) for key in traced)
 
 
 def is_exact(called_as: str, recorded: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 from pathlib import Path
 
 from smoketest.supervise.protocol import BREADCRUMB_SIZE
@@ -17,7 +18,7 @@ class BreadcrumbFile:
     """Writes where the run is into shared memory, which outlives the process however it ends.
 
     What is written is what `smoketest.supervise.protocol.Breadcrumb.unpack` reads; it is packed here without building
-    one, since it happens before every op.
+    one, since it happens before every op. A process that the user's code forks writes into memory of its own.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,23 +27,24 @@ class BreadcrumbFile:
                 file.truncate(BREADCRUMB_SIZE)
             self._memory = mmap.mmap(file.fileno(), BREADCRUMB_SIZE)
         self._prefix = "{"
-        self.last_op: str | None = None
+        os.register_at_fork(after_in_child=self._part)
 
     def enter(self, step: int | None, steps: int | None, role: str | None, phase: str | None) -> None:
         """A phase began, of step `step` (from 0) of `steps`; no op is known of it yet."""
         place = {"step": step, "steps": steps, "role": role, "phase": phase}
         self._prefix = json.dumps({key: value for key, value in place.items() if value is not None})[:-1]
-        self.last_op = None
         self._write(self._prefix + "}")
 
     def op(self, name: str, module: str | None) -> None:
         """An op is about to run."""
-        self.last_op = name
         comma = ", " if len(self._prefix) > 1 else ""
         text = f'{self._prefix}{comma}"op": {json.dumps(name[:_MAX_NAME])}'
         if module:
             text += f', "module": {json.dumps(module[:_MAX_NAME])}'
         self._write(text + "}")
+
+    def _part(self) -> None:
+        self._memory = mmap.mmap(-1, BREADCRUMB_SIZE)
 
     def _write(self, text: str) -> None:
         self._memory[:] = text.encode()[:BREADCRUMB_SIZE].ljust(BREADCRUMB_SIZE)

@@ -16,8 +16,8 @@ _PARENT_GONE = 5
 class Channel:
     """Writes messages to the pipe, each a whole line, from any thread.
 
-    The pipe is closed to processes that the user's code starts. When its reader is gone, so is the supervisor: nobody
-    waits for the result and nobody would stop this process, so it ends itself.
+    The pipe is closed to processes that the user's code starts, and silent in those it forks. When its reader is gone,
+    so is the supervisor: nobody waits for the result and nobody would stop this process, so it ends itself.
 
     Args:
         descriptor: the writing end.
@@ -25,11 +25,15 @@ class Channel:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._process = os.getpid()
         self._lock = threading.Lock()
         os.set_inheritable(descriptor, False)
+        os.register_at_fork(after_in_child=lambda: os.close(descriptor))  # else its reader waits for the child's end
 
     def emit(self, message: Message) -> None:
-        """Send one message."""
+        """Send one message; nothing from a forked process, whose steps are not the worker's."""
+        if os.getpid() != self._process:
+            return
         line = message.model_dump_json(by_alias=True).encode() + b"\n"
         with self._lock:
             try:

@@ -27,6 +27,7 @@ class StepClock:
         context: told the phase, for the witnesses.
         tracker: read after each phase.
         entering: called with the phase's name before it begins.
+        left: called when it is over and the tracker is read, unless it raised.
 
     Attributes:
         milliseconds: by phase, summed over micro-batches.
@@ -34,12 +35,18 @@ class StepClock:
     """
 
     def __init__(
-        self, device: Device, context: Context, tracker: Tracker, entering: Callable[[StepPhase], None]
+        self,
+        device: Device,
+        context: Context,
+        tracker: Tracker,
+        entering: Callable[[StepPhase], None],
+        left: Callable[[StepPhase], None],
     ) -> None:
         self._device = device
         self._context = context
         self._tracker = tracker
         self._entering = entering
+        self._left = left
         self.milliseconds: Counter[str] = Counter()
         self.recorded: set[tuple[str, Phase | None]] = set()
 
@@ -59,6 +66,7 @@ class StepClock:
         self._device.synchronize()
         self.milliseconds[phase] += (time.perf_counter() - started) * 1e3  # type: ignore[assignment]
         self._read_tracker()
+        self._left(phase)
 
     def _read_tracker(self) -> None:
         self.recorded.update((name, self._context.phase) for name in self._tracker.take())

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Literal
 
 from smoketest.devices.cpu import CpuDevice
 from smoketest.devices.emulated.adapter import EmulatedAdapter
 from smoketest.errors import SmoketestError
 from smoketest.findings import Observation, merge
-from smoketest.findings.report import DeviceInfo, EagerPart, Finding, Step
+from smoketest.findings.report import DeviceInfo, EagerPart, Finding, Phase, Step
 from smoketest.supervise.protocol import (
     Facts,
     FindingsSoFar,
@@ -19,7 +20,7 @@ from smoketest.supervise.protocol import (
     StepDone,
     TimedPartOver,
 )
-from smoketest.witness import failures, hidden, reconcile
+from smoketest.witness import failures, hidden, losses, reconcile
 from smoketest.witness.context import Context
 from smoketest.witness.copies import Copies, extension
 from smoketest.witness.dispatch import DispatchWitness, FailedOp
@@ -30,7 +31,7 @@ from smoketest.witness.warnings import FallbackWarnings
 from smoketest.worker import describe, strict
 from smoketest.worker.clock import StepClock
 from smoketest.worker.job import Job
-from smoketest.worker.lastop import LastKernel, LastOp
+from smoketest.worker.lastop import LastOp
 from smoketest.workload import Workload, build
 from smoketest.workload.usercode import blame_user, summary_of, users_line
 from smoketest.workload.workload import StepPhase, loss_value
@@ -71,7 +72,10 @@ class EagerRun:
         self.raised: list[Observation] = []
         self.sent: tuple[Finding, ...] = ()
         self.known: tuple[int, ...] = ()
-        self.failed: FailedOp | None = None
+        self.on_cpu = "that step was not compared with plain CPU"
+        self.blamed: tuple[FailedOp | None, BaseException | None] = (None, None)
+        self.hidden_threads = 0
+        self.process = os.getpid()
         self.planned = job.check.training.warmup + job.check.training.steps + 1
 
     def run(self) -> None:
@@ -85,10 +89,13 @@ class EagerRun:
                 self.one_step(workload, index, role)
         except SmoketestError:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # Ctrl-C does not raise here: whatever comes is of the user's code
+            if os.getpid() != self.process:
+                raise  # a process that the user's code forked
             self.give_up(error, workload, index, role)
         else:
             self.ask_why()
+            self.compare_losses()
             self.finish("ran")
 
     def ask_why(self) -> None:
@@ -104,6 +111,20 @@ class EagerRun:
             self.job.note(f"why {', '.join(unknown)} ran on the CPU", f"the strict witness could not tell: {told}")
             return
         self.evidence.strict = told
+        self.known = ()
+        self.send_findings()
+
+    def compare_losses(self) -> None:
+        """Have plain CPU make the first step again, where the loss of that one was not finite: it costs no more."""
+        first = losses.first_not_finite(self.steps)
+        if first is None or first.index > 0 or self.job.device.kind == "cpu":
+            return
+        try:
+            on_cpu = loss_value(build(self.job.check, CpuDevice()).step(0))
+        except BaseException as error:  # user code that cannot be run twice
+            self.on_cpu = f"that step could not be made again on plain CPU: {summary_of(error)}"
+        else:
+            self.on_cpu = "plain CPU gives the same" if on_cpu is None else "plain CPU's loss of that step is finite"
         self.known = ()
         self.send_findings()
 
@@ -141,16 +162,23 @@ class EagerRun:
                 self.job.emit(PhaseStarted(name=phase, step=index, role=role))
             told.add(phase)
 
-        clock = StepClock(self.job.device, self.context, self.tracker, entering)
+        def left(phase: StepPhase) -> None:
+            """Tell what is known already: the next phase may be the process's last."""
+            if isinstance(observer, _Tracing):
+                observer.show()
+            self.gather(clock, role)
+            if phase != "setup":
+                self.send_findings()
+
+        clock = StepClock(self.job.device, self.context, self.tracker, entering, left)
         try:
             with observer:
-                losses = workload.step(index, clock.phase)
+                made = workload.step(index, clock.phase)
         finally:
-            met = {name for key in self.evidence.traced for name in key.fell_back}  # a mode can change the names
-            if role != "warmup":
-                self.evidence.steady = (self.evidence.steady or set()) | clock.recorded
-            self.evidence.tracked |= {seen for seen in clock.recorded if role != "traced" or seen[0] not in met}
-        loss = loss_value(losses)
+            self.gather(clock, role)
+            if isinstance(observer, LastOp):
+                self.blamed = (observer.failed, observer.error)
+        loss = loss_value(made)
         self.tracker.take()  # reading the loss is our own work
         times = {f"{name}_ms": clock.milliseconds.get(name) for name in ("forward", "backward", "optimizer")}
         step = Step(index=index, role=role, loss=loss, **(times if workload.is_split else {}))
@@ -159,6 +187,13 @@ class EagerRun:
         self.send_findings()
         if role == "timed" and len(self.steps) == self.job.check.training.warmup + self.job.check.training.steps:
             self.job.emit(TimedPartOver())
+
+    def gather(self, clock: StepClock, role: Role) -> None:
+        """Add to the evidence what the tracker said in the phases of a step."""
+        met = {name for key in self.evidence.traced for name in key.fell_back}  # a mode can change the names
+        if role != "warmup":
+            self.evidence.steady = (self.evidence.steady or set()) | clock.recorded
+        self.evidence.tracked |= {seen for seen in clock.recorded if role != "traced" or seen[0] not in met}
 
     def observer(self, workload: Workload, role: Role) -> AbstractContextManager[object]:
         """What to enter around a step of this role."""
@@ -200,6 +235,8 @@ class EagerRun:
             len(seen.traced),
             len(self.continued_past()),
             len(self.raised),
+            sum(step.loss is None for step in self.steps),
+            seen.complete,
         )
         if known == self.known:  # evidence only grows
             return
@@ -218,7 +255,11 @@ class EagerRun:
         waits = [] if device.kind == "cpu" else reconcile.host_syncs(self.evidence.traced, policy)
         if device.kind != "cpu":
             waits += hidden.doubles(self.evidence.traced, policy) + hidden.copies(self.evidence.traced, policy)
-        return merge([*seen, *waits, *failures.continued(past, self.evidence.traced, policy), *self.raised])
+        past_ops = failures.continued(past, self.evidence.traced, policy)
+        not_finite = losses.not_finite(
+            self.steps, self.planned, self.on_cpu if device.kind != "cpu" else "on plain CPU"
+        )
+        return merge([*seen, *waits, *past_ops, *self.raised, *not_finite])
 
     def continued_past(self) -> tuple[str, ...]:
         """Ops of this run that the emulated device computed another way."""
@@ -226,53 +267,73 @@ class EagerRun:
 
     def give_up(self, error: BaseException, workload: Workload | None, index: int | None, role: Role | None) -> None:
         """The step raised. The user's mistake if plain CPU raises too, else a finding about the device."""
-        phase, last_op = self.context.phase, self.job.breadcrumb.last_op
+        phase = self.context.phase
         self.check_on_cpu(error, index)
-        if self.failed is None and workload is not None and index is not None:
+        if workload is not None and index is not None and role != "traced" and self.op_of(error) is None:
+            self.tell_failure(error, phase)  # already now: making the step again may be the process's last work
             self.locate(workload, index)
-        text = summary_of(error)
-        seen = failures.raised(text, self.failed, last_op, users_line(error), phase, self.job.policy)
-        self.raised.append(seen)
-        self.send_findings()
+        seen = self.tell_failure(error, phase)
         where = "setup"
         if index is not None:
             where = f"step {index + 1} of {self.planned} ({role}), {phase or 'no known phase'}"
-        self.finish("failed", f"{seen.op or 'the user code'} raised in {where}: {text}", seen.op)
+        self.finish("failed", f"{seen.op or 'the user code'} raised in {where}: {summary_of(error)}", seen.op)
+
+    def tell_failure(self, error: BaseException, phase: Phase | None) -> Observation:
+        """Send the finding about what the device raised, by what is known of it now."""
+        is_code = failures.raised_by_code(error)
+        seen = failures.raised(summary_of(error), self.op_of(error), is_code, users_line(error), phase, self.job.policy)
+        self.raised, self.known = [seen], ()
+        self.send_findings()
+        return seen
+
+    def op_of(self, error: BaseException) -> FailedOp | None:
+        """The op that `error` came out of, where a witness saw this very exception, or one like it in the same step."""
+        op, seen = self.blamed
+        return op if seen is not None and (seen is error or _words(seen) == _words(error)) else None
 
     def check_on_cpu(self, error: BaseException, index: int | None) -> None:
         """Raise the user's error if the same step fails on plain CPU, too."""
         if self.job.device.kind == "cpu":
-            raise blame_user(error, "the training step") from error
+            raise blame_user(error, _work(self.context.phase)) from error
+        here: list[StepPhase] = ["setup"]
+
+        @contextmanager
+        def marker(phase: StepPhase) -> Iterator[None]:
+            here[:] = [phase]
+            yield
+
         try:
-            build(self.job.check, CpuDevice()).step(index or 0)
+            build(self.job.check, CpuDevice()).step(index or 0, marker)
         except SmoketestError:
             raise
-        except (Exception, SystemExit) as on_cpu:
-            raise blame_user(on_cpu, "the training step, on plain CPU,") from on_cpu
+        except BaseException as on_cpu:
+            raise blame_user(on_cpu, f"{_work(here[0])}, on plain CPU,") from on_cpu
 
     def locate(self, workload: Workload, index: int) -> None:
-        """Make the step again on the emulated device, watching its kernels: an untraced step does not tell the line.
+        """Make the step again on the emulated device under the witnesses: an untraced step does not tell op and line.
 
         Not on a real one: it may hang or be unusable after an error, and a dispatch mode cannot pass on an exception
         from autograd's device thread.
         """
         if not isinstance(self.job.device, EmulatedAdapter):
             return
-        modules, origins = self.origins(workload)
-        last = LastKernel(self.job.device, origins, modules, self.context)
-        clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing)
-        with suppress(Exception, SystemExit), last:  # it raises as the first time
-            workload.step(index, clock.phase)
-        self.failed = last.op
-        if not self.evidence.traced:
-            self.evidence.traced, self.evidence.complete = last.fallbacks, False
+        clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing, _say_nothing)
+        try:
+            with self.tracing(workload):
+                workload.step(index, clock.phase)
+        except BaseException:  # it raises as the first time; `op_of` compares
+            pass
+        self.evidence.complete = False
 
     def finish(self, status: Literal["ran", "failed"], reason: str | None = None, failed_op: str | None = None) -> None:
         """Send the result."""
         traced = self.evidence.traced
-        whole = bool(traced) and self.evidence.complete
+        over = any(step.role == "traced" for step in self.steps)
         if self.job.device.kind != "cpu":
-            self.note_what_is_not_seen(whole)
+            self.note_what_is_not_seen(over)
+        self.blamed = (None, None)  # an exception keeps tensors alive
+        calls = [sum(seen.count for key, seen in traced.items() if key.on_device is where) for where in (True, False)]
+        whole = over and not self.hidden_threads
         past = self.continued_past()
         broken = [*past, *([failed_op] if failed_op else [])]
         self.job.emit(
@@ -281,19 +342,33 @@ class EagerRun:
                     status=status,
                     reason=reason,
                     steps=tuple(self.steps),
-                    op_calls=sum(calls.count for calls in traced.values()) if whole else None,
-                    distinct_ops=len({key.op for key in traced}) if whole else None,
+                    op_calls=calls[0] if whole else None,
+                    host_calls=calls[1] if whole else None,
+                    distinct_ops=len({key.op for key in traced if key.on_device}) if whole else None,
                     continued_past=past,
                 ),
                 operators=reconcile.operator_rows(traced, self.job.device.torch_device, broken),
             )
         )
 
-    def note_what_is_not_seen(self, traced: bool) -> None:
-        """Tell what the traced step did not show."""
-        if not traced:
+    def note_what_is_not_seen(self, over: bool) -> None:
+        """Tell what the traced step did not show.
+
+        Args:
+            over: whether there is one that came to its end.
+        """
+        if not over:
             self.job.note("lines, counts and host synchronisation", "no traced step came to its end")
             return
+        if self.hidden_threads:
+            self.job.note(
+                "lines and counts of ops in threads that the user's code starts",
+                f"the dispatch mode does not see them; in the traced step ops ran in {self.hidden_threads} of them",
+            )
+        elif not reconcile.reached_the_device(self.evidence.traced):
+            self.job.note(
+                "fallbacks", "no op of forward or backward ran on the device: is the model moved by model.to(device)?"
+            )
         unseen = hidden.summary(self.evidence.traced)
         if unseen is not None:
             why = f"no witness sees into kernels, and in a pre-release of April 2026 {unseen}"
@@ -316,13 +391,21 @@ class _Tracing:
 
     def __exit__(self, *exception: object) -> None:
         self.entered.close()
+        self.show()
+        self.run.evidence.complete = exception[0] is None
+        self.run.blamed = (self.witness.failed, self.witness.error)
+        for part in self.parts:
+            if isinstance(part, Kernels):
+                self.run.hidden_threads = len(part.threads - self.witness.threads)
+
+    def show(self) -> None:
+        """Make what was seen up to now evidence."""
         evidence = self.run.evidence
         if any(isinstance(part, Kernels) for part in self.parts):
             evidence.counted_by = "kernels"
         evidence.tracked |= self.witness.strays
         evidence.traced = self.witness.calls
-        evidence.complete = exception[0] is None
-        self.run.failed = self.witness.failed
+        evidence.complete = False
 
 
 def _schedule(job: Job) -> Iterator[tuple[int, Role]]:
@@ -334,3 +417,12 @@ def _schedule(job: Job) -> Iterator[tuple[int, Role]]:
 
 def _say_nothing(phase: StepPhase) -> None:
     del phase
+
+
+def _words(error: BaseException) -> tuple[type, str]:
+    return type(error), summary_of(error)
+
+
+def _work(phase: str | None) -> str:
+    """What was being done in a phase, for a message."""
+    return "moving the batch to the device" if phase == "setup" else "the training step"

@@ -1,4 +1,4 @@
-"""The last op and module, for the breadcrumb, in steps whose times do not count; and where that op came from."""
+"""The last op and module, for the breadcrumb, in steps whose times do not count."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.devices.emulated.adapter import EmulatedAdapter
-from smoketest.witness.context import Context
-from smoketest.witness.dispatch import Calls, FailedOp, OpKey
-from smoketest.witness.sites import ModuleStack, Origins
+from smoketest.witness.dispatch import FailedOp
+from smoketest.witness.sites import ModuleStack
 from smoketest.worker.breadcrumb import BreadcrumbFile
 from smoketest.worker.job import Job
 
-__all__ = ["LastKernel", "LastOp"]
+__all__ = ["LastOp"]
 
 
 class LastOp:
@@ -29,9 +28,15 @@ class LastOp:
     Args:
         job: whose device and breadcrumb.
         model: gives the module's name; None while there is none.
+
+    Attributes:
+        failed: the op that raised last and has the dispatch mode for a witness; its line is not known.
+        error: the exception that came out of it.
     """
 
     def __init__(self, job: Job, model: nn.Module | None = None) -> None:
+        self.failed: FailedOp | None = None
+        self.error: BaseException | None = None
         self._job = job
         self._modules = ModuleStack(model) if model is not None else None
         self._entered = ExitStack()
@@ -67,42 +72,6 @@ class LastOp:
         return self._modules.innermost()[0] if self._modules is not None else None
 
 
-class LastKernel:
-    """Knows where the last kernel of the emulated device came from, and which fell back, while entered.
-
-    Args:
-        device: the emulated one.
-        origins: finds module and line.
-        modules: entered with it.
-        context: says in which phase the step is.
-
-    Attributes:
-        op: the last one that began; None before the first.
-        fallbacks: calls that fell back, by their own name: the device's kernels do not know what was called.
-    """
-
-    def __init__(self, device: EmulatedAdapter, origins: Origins, modules: ModuleStack, context: Context) -> None:
-        self._device, self._origins, self._modules, self._context = device, origins, modules, context
-        self.op: FailedOp | None = None
-        self.fallbacks: dict[OpKey, Calls] = {}
-
-    def __enter__(self) -> Self:
-        self._modules.__enter__()
-        self._device.device.observe(self._note)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._device.device.observe(None)
-        self._modules.__exit__(None, None, None)
-
-    def _note(self, name: str, fell_back: bool) -> None:
-        origin = self._origins.of(name, needs_grad=True)
-        self.op = FailedOp(name, origin.phase(self._context), origin.module, origin.line)
-        if fell_back:
-            key = OpKey(*self.op, fell_back=frozenset({name}), on_device=True)
-            self.fallbacks.setdefault(key, Calls()).count += 1
-
-
 class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, owner: LastOp, crumb: BreadcrumbFile) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -110,6 +79,12 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._crumb = crumb
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace != "profiler":  # PyTorch's profiling marks
-            self._crumb.op(func.name(), self._owner.module())
-        return func(*args, **(kwargs or {}))
+        if func.namespace == "profiler":  # PyTorch's profiling marks
+            return func(*args, **(kwargs or {}))
+        module = self._owner.module()
+        self._crumb.op(func.name(), module)
+        try:
+            return func(*args, **(kwargs or {}))
+        except BaseException as error:
+            self._owner.failed, self._owner.error = FailedOp(func.name(), None, module, None), error
+            raise

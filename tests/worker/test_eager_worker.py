@@ -44,12 +44,16 @@ import smoketest
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 smoketest.emulate()
-calls = []
+calls, host = [], []
+def on_device(values):
+    return any(v.device.type == "neuron" if isinstance(v, torch.Tensor) else on_device(v) for v in values
+               if isinstance(v, (torch.Tensor, list, tuple)))
 class Count(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
         if func.namespace != "profiler":
-            calls.append(func)
-        return func(*args, **(kwargs or {}))
+            (calls if on_device([args, list((kwargs or {}).values()), result]) else host).append(func)
+        return result
 model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=32, vocab_size=64, n_positions=16)).to("neuron")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 ids = torch.randint(0, 64, (2, 16)).to("neuron")
@@ -61,7 +65,7 @@ def step():
 step()
 with Count():
     step()
-print(len(calls), len(set(calls)))
+print(len(calls), len(set(calls)), len(host))
 """
 
 TROUBLE = """import torch
@@ -137,12 +141,13 @@ def test_gpt2_is_clean_and_every_op_call_of_a_step_is_counted(gpt2: Any) -> None
         (3, "traced"),
     ]
     counted = subprocess.run([sys.executable, "-c", COUNT_CALLS], capture_output=True, text=True, check=True).stdout
-    assert f"{worker.eager.op_calls} {worker.eager.distinct_ops}\n" == counted
+    seen = worker.eager
+    assert f"{seen.op_calls} {seen.distinct_ops} {seen.host_calls}\n" == counted
 
 
 def test_every_counted_call_is_in_a_row_and_what_takes_cpu_tensors_only_is_said_to_be_the_hosts(gpt2: Any) -> None:
     rows = {row.op: row for row in gpt2.of("result")[0].operators}
-    assert sum(row.calls_per_step for row in rows.values()) == gpt2.eager.op_calls
+    assert sum(row.calls_per_step for row in rows.values()) == gpt2.eager.op_calls + gpt2.eager.host_calls
     # AdamW keeps its step counters on the CPU and reads each twice.
     hosts = {op: row.calls_per_step for op, row in rows.items() if row.eager == "host"}
     assert hosts["aten::_local_scalar_dense"] == 2 * 28  # tensors of parameters
@@ -592,3 +597,157 @@ def test_a_fallback_in_the_warm_up_only_is_said_to_be_that(run_worker: Any, tmp_
     (found,) = worker.findings
     assert (found.op, found.phase, found.site, found.calls_per_step) == ("aten::atan2.out", "forward", None, None)
     assert found.message.startswith("in the warm-up only: predicted fallback")
+
+
+def net(forward: str, rest: str = "") -> str:
+    """A workload whose model has two linear layers, a and b, and this forward."""
+    return (
+        "import os, threading, torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)\n"
+        f"    def forward(self, x):\n        {forward}\n"
+        "def make_model(): return Net()\n"
+        "def make_batch(step): return {'x': torch.ones(2, 4)}\n"
+        "def loss_fn(output, batch): return output.sum()\n"
+        f"{rest}\n"
+    )
+
+
+SHORT = {"training": {"steps": 1, "warmup": 1}}
+
+
+@pytest.mark.parametrize(
+    ("forward", "first", "on_cpu"),
+    [
+        (
+            "return self.a(x) * float('nan')",
+            "in 3 of 3 steps, first in step 1 of 3 (warmup)",
+            "plain CPU gives the same",
+        ),
+        (
+            "return self.a(x) / (x.device.type == 'cpu')",
+            "in 3 of 3 steps, first in step 1 of 3 (warmup)",
+            "plain CPU's loss of that step is finite",
+        ),
+        (
+            "self.n = getattr(self, 'n', 0) + 1; return self.a(x) / (self.n < 2)",
+            "in 2 of 3 steps, first in step 2 of 3 (timed)",
+            "that step was not compared with plain CPU",
+        ),
+    ],
+)
+def test_a_loss_that_is_not_finite_is_a_finding(
+    run_worker: Any, tmp_path: Path, forward: str, first: str, on_cpu: str
+) -> None:
+    worker = run_worker(workload(tmp_path, net(forward), **SHORT))
+    assert worker.eager.status == "ran"
+    (finding,) = [finding for finding in worker.findings if finding.rule == "NST105"]
+    assert (finding.phase, finding.site, finding.class_) == ("forward", None, "non_finite")
+    assert finding.message == (
+        f"the loss is NaN or infinite {first}; {on_cpu}. Which op made the value is not looked for in this version"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        net("return self.a(x.cpu())", "class Stays(Net):\n    def to(self, *a, **k): return self\nmake_model = Stays"),
+        net("return self.a(x)", "def train_step(model, batch, optimizer): return 1.0"),
+    ],
+    ids=["a model that does not move", "a step that does nothing"],
+)
+def test_a_step_in_which_nothing_runs_on_the_device_is_not_checked_for_fallbacks(
+    run_worker: Any, tmp_path: Path, text: str
+) -> None:
+    worker = run_worker(workload(tmp_path, text, **SHORT))
+    notes = {note.not_checked.what: note.not_checked.why for note in worker.of("note")}
+    assert notes["fallbacks"] == (
+        "no op of forward or backward ran on the device: is the model moved by model.to(device)?"
+    )
+    assert worker.eager.op_calls < 2
+
+
+THREAD = """out = []
+        thread = threading.Thread(target=lambda: out.append(torch.relu(self.a(x))))
+        thread.start(); thread.join()
+        return self.b(out[0])"""
+
+
+def test_ops_in_the_users_own_threads_are_told_and_no_total_is_claimed(run_worker: Any, tmp_path: Path) -> None:
+    worker = run_worker(workload(tmp_path, net(THREAD), **SHORT))
+    notes = {note.not_checked.what: note.not_checked.why for note in worker.of("note")}
+    assert notes["lines and counts of ops in threads that the user's code starts"] == (
+        "the dispatch mode does not see them; in the traced step ops ran in 1 of them"
+    )
+    assert (worker.eager.op_calls, worker.eager.host_calls, worker.eager.distinct_ops) == (None, None, None)
+
+
+ON_THE_DEVICE_ONLY = {
+    "forward": "y = torch.lgamma(self.a(x).abs() + 1)\n        if y.device.type != 'cpu': raise ValueError('mine')\n"
+    "        return y",
+    "backward": "y = self.a(x)\n        def h(g):\n            if g.device.type != 'cpu': raise ValueError('mine')\n"
+    "        y.register_hook(h)\n        return self.b(y)",
+}
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_an_exception_of_the_code_itself_is_blamed_on_its_line_and_on_no_op(
+    run_worker: Any, tmp_path: Path, phase: str, warmup: int
+) -> None:
+    text = net(ON_THE_DEVICE_ONLY[phase])
+    worker = run_worker(workload(tmp_path, text, training={"steps": 1, "warmup": warmup}))
+    (failed,) = [finding for finding in worker.findings if finding.rule == "NST104"]
+    assert (failed.op, failed.called_as, failed.phase) == (None, None, phase)
+    assert failed.site.line == line_of(text, "mine")
+    assert failed.message == "this line raised on the device, and plain CPU runs it: ValueError: mine"
+    assert "check of the device's type" in failed.remedy
+    assert worker.eager.reason.startswith("the user code raised in step 1 of ")
+
+
+def test_an_exception_that_the_users_code_catches_blames_no_op(run_worker: Any, tmp_path: Path) -> None:
+    forward = """try:
+            x + torch.ones(2, 4)
+        except RuntimeError:
+            pass
+        y = self.a(x)
+        assert y.device.type == 'cpu', 'mine'
+        return y"""
+    worker = run_worker(workload(tmp_path, net(forward), **SHORT))
+    (failed,) = [finding for finding in worker.findings if finding.rule == "NST104"]
+    assert (failed.op, failed.site.code) == (None, "assert y.device.type == 'cpu', 'mine'")
+
+
+@pytest.mark.parametrize("child", ["raise SystemExit(7)", "pass"])
+def test_a_process_that_the_users_code_forks_says_nothing_of_its_own(
+    run_worker: Any, tmp_path: Path, child: str
+) -> None:
+    text = net(f"if os.fork() == 0: {child}\n        return self.a(x)")
+    worker = run_worker(workload(tmp_path, text, **SHORT))
+    assert len(worker.of("hello")) == len(worker.of("result")) == 1
+    assert [step.index for step in worker.eager.steps] == [0, 1, 2]
+    assert worker.of("failed") == []
+
+
+DIES = """class Fn(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t): return t.clone()
+            @staticmethod
+            def backward(ctx, g):
+                Net.n = getattr(Net, 'n', 0) + 1
+                if Net.n == {number}: os.kill(os.getpid(), 9)
+                return g
+        return Fn.apply(torch.lgamma(self.a(x).abs() + 1))"""
+
+
+@pytest.mark.parametrize(("number", "has_line"), [(1, False), (3, True)])
+def test_a_worker_that_dies_in_backward_has_told_what_its_forward_showed(
+    run_worker: Any, tmp_path: Path, number: int, has_line: bool
+) -> None:
+    worker = run_worker(workload(tmp_path, net(DIES.replace("{number}", str(number))), **SHORT))
+    assert worker.code == -signal.SIGKILL
+    found = [finding for finding in worker.findings if finding.op == "aten::lgamma.out"]
+    assert [finding.phase for finding in found] == ["forward"]
+    assert [finding.site is not None for finding in found] == [has_line]
