@@ -56,13 +56,14 @@ def _rule(name: str) -> str:
 def _rule_text(rule: Rule) -> str:
     import textwrap
 
+    other = "deny" if rule.default == "warn" else "warn"
     return "\n".join([
         f"{rule.id}: {rule.title}",
         f"class {rule.class_}; {_DEFAULTS[rule.default]}",
         "",
         textwrap.fill(rule.remedy, 80),
         "",
-        f"Another verdict for the whole class, in the check:  gate: {{{rule.class_}: warn}}",
+        f"Another verdict for the whole class, in the check:  gate: {{{rule.class_}: {other}}}",
         f'One finding accepted:  gate: {{allow: [{{rule: {rule.id}, site: "path/file.py", reason: "why"}}]}}',
     ])  # fmt: skip
 

@@ -162,6 +162,12 @@ def said(sentence: str) -> str:
     return sentence[: found.end()] + note + sentence[found.end() :]
 
 
+_CALL_THE_MODEL = (
+    "Call the model itself in the step, as `model(...)`: its forward is what is compiled, and a step that calls only "
+    "its submodules or other methods goes past it."
+)
+
+
 def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Iterator[Observation]:
     """Breaks, skipped frames, recompiles, and what torch.compile raised."""
     # With fullgraph the error that ends the step is the one that made Dynamo give the frame up.
@@ -183,7 +189,8 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
         found = _about("NST205", again.message, None, policy.choose(again.frames))
         yield replace(found, calls=len(again.guards), remedy=again.remedy)
     if not seen.graphs and not seen.skipped and seen.error is None:
-        yield _about("NST204", "torch.compile found nothing to compile in the step", None, None)
+        nothing = _about("NST204", "torch.compile found nothing to compile in the step", None, None)
+        yield replace(nothing, remedy=_CALL_THE_MODEL)
     # What our running of a captured graph raises is not what torch.compile raises.
     if seen.error is not None and not seen.error.eager_too and not seen.error.own_run:
         yield _error(seen.error, policy)

@@ -129,6 +129,7 @@ def test_explain_says_what_a_rule_is() -> None:
         "NST101: op ran on the CPU\nclass fallback; denied by default where the grounds are firm"
     )
     assert "gate: {fallback: warn}" in done.stdout
+    assert "gate: {recompile: deny}" in smoketest("explain", "NST205").stdout
 
 
 @pytest.fixture

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from smoketest.probe.observe import said
+from pathlib import Path
+
+from smoketest.findings import SitePolicy
+from smoketest.probe.capture import Capture
+from smoketest.probe.observe import around_the_graphs, said
 
 
 def test_a_sentence_about_a_constant_says_that_it_is_an_argument_of_the_op() -> None:
@@ -14,3 +18,10 @@ def test_a_sentence_about_the_op_stays_as_it_is() -> None:
     assert (
         said("failed to legalize operation 'torch.aten.erfinv'") == "failed to legalize operation 'torch.aten.erfinv'"
     )
+
+
+def test_a_step_in_which_nothing_was_compiled_is_told_to_call_the_model(tmp_path: Path) -> None:
+    (found,) = around_the_graphs(Capture(), False, SitePolicy(tmp_path))
+    assert found.message == "torch.compile found nothing to compile in the step"
+    assert found.remedy is not None
+    assert found.remedy.startswith("Call the model itself in the step, as `model(...)`")
