@@ -157,7 +157,7 @@ class Step(Model):
 
 
 class EagerPart(Model):
-    """The eager run. ``op_calls`` and ``distinct_ops`` count what took or made a tensor of the device in the traced step.
+    """The eager run. ``op_calls`` and ``distinct_ops`` count what took or made a device tensor in the traced step.
 
     ``host_calls`` counts the calls in that step that took and made tensors of the host only.
     """
