@@ -101,7 +101,7 @@ _KEYS = {
         "moved": "A model changed by moving it (NST107).",
         "lowering": "Ops and graphs that fail lowering (NST201, NST202, NST203).",
         "graph_break": "Graph breaks and skipped frames (NST204).",
-        "recompile": "Another input shape, another compile (NST205).",
+        "recompile": "A function is compiled again (NST205).",
         "dynamic_shape": "Dynamic or data-dependent shapes (NST206).",
         "compiler_limit": "Documented limits of the compiler (NST207).",
         "environment": "What is wrong with the environment (NST301 to NST304).",
