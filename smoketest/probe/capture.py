@@ -159,14 +159,15 @@ def capture(
         decompositions: applied by AOTAutograd; the default is the backend's table.
     """
     table = decomposition_table() if decompositions is None else decompositions
-    seen = _capture(model, run_step, steps, fullgraph, table)
-    if seen.error is not None and seen.error.own_run:
-        # A graph that cannot be run gives nothing to go backward from, so its backward graph is asked for with it.
-        seen = _capture(model, run_step, steps, fullgraph, table, eager_backward=True)
-    if not seen.graphs and not seen.skipped and seen.error is None:
-        # The step never calls the model itself: a GAN's calls its two networks. Each is compiled by itself then.
-        parts = _called_from_outside(model, run_step)
-        seen = _capture(model, run_step, steps, fullgraph, table, parts=parts) if parts else seen
+    with compat.not_compiled_already(model):
+        seen = _capture(model, run_step, steps, fullgraph, table)
+        if seen.error is not None and seen.error.own_run:
+            # A graph that cannot be run gives nothing to go backward from, so its backward graph is asked for with it.
+            seen = _capture(model, run_step, steps, fullgraph, table, eager_backward=True)
+        if not seen.graphs and not seen.skipped and seen.error is None:
+            # The step never calls the model itself: a GAN's calls its two networks. Each is compiled by itself then.
+            parts = _called_from_outside(model, run_step)
+            seen = _capture(model, run_step, steps, fullgraph, table, parts=parts) if parts else seen
     return seen
 
 
@@ -302,7 +303,7 @@ def _run(
     try:
         run_step(compiled, index)
     except Exception as raised:  # Dynamo, AOTAutograd, a kernel of the device or the user's code: all are reported
-        text = str(raised)
+        text = _text_of(raised)
         frames = frames_of(text) or _traceback(raised)
         return CaptureError(
             type=type(raised).__name__,
@@ -313,6 +314,13 @@ def _run(
             own_run=any(error in recorder.raised for error in _chain(raised)),
         )
     return None
+
+
+def _text_of(raised: Exception) -> str:
+    try:
+        return str(raised)
+    except BaseException as failure:  # the text of an exception can be code of the user's
+        return f"(its text cannot be had: __str__ raised {type(failure).__name__})"
 
 
 def _chain(raised: BaseException | None) -> Iterator[BaseException]:

@@ -5,6 +5,7 @@ Checked against torch 2.13; ``tests/probe/test_compat.py`` fails when one of the
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -29,9 +30,11 @@ __all__ = [
     "break_records",
     "compile_id",
     "compiled_in_place",
+    "dynamo_is_off",
     "frame_records",
     "fresh_dynamo",
     "kept_out_of_dynamo",
+    "not_compiled_already",
 ]
 
 Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
@@ -137,6 +140,27 @@ def kept_out_of_dynamo(*modules: str) -> Iterator[None]:
     finally:
         trace_rules.SKIP_DIRS[:] = before
         trace_rules._recompile_re()
+
+
+def dynamo_is_off() -> str | None:
+    """What switches Dynamo off in this process, so that torch.compile compiles nothing; None where nothing does."""
+    if os.environ.get("TORCHDYNAMO_DISABLE", "") == "1":
+        return "TORCHDYNAMO_DISABLE=1 switches torch.compile off"
+    config: Any = torch._dynamo.config
+    return "torch._dynamo.config.disable switches torch.compile off" if config.disable else None
+
+
+@contextmanager
+def not_compiled_already(model: torch.nn.Module) -> Iterator[None]:
+    """Take back what ``Module.compile`` of the user's did, meanwhile: within it no other compilation takes place."""
+    before = [(module, call) for module in model.modules() if (call := module._compiled_call_impl) is not None]
+    for module, _ in before:
+        module._compiled_call_impl = None
+    try:
+        yield
+    finally:
+        for module, call in before:
+            module._compiled_call_impl = call
 
 
 @contextmanager

@@ -74,13 +74,20 @@ def _written(finding: Finding, failing: FailingGraph | None, place: Path) -> Fin
 
 
 def can_be_written(graph: GraphSpec) -> bool:
-    """Whether every call is of an operator on values that are known beforehand."""
+    """Whether every call is of an operator on values that are known beforehand, and none is sparse.
+
+    A graph keeps no layout of its tensors, and fake ones of a sparse layout cannot be made again.
+    """
     return not any(
         isinstance(node.target, HigherOrder)
         or str(node.target).startswith("unknown:")
-        or any(isinstance(value, (Symbolic, Other)) for value in (*inputs_of(node), *values(node.value)))
+        or any(_is_unwritable(value) for value in (*inputs_of(node), *values(node.value)))
         for node in graph.nodes
     )
+
+
+def _is_unwritable(value: Any) -> bool:
+    return isinstance(value, (Symbolic, Other)) or (isinstance(value, torch.layout) and value != torch.strided)
 
 
 def script(failing: FailingGraph, name: str) -> str:

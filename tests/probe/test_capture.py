@@ -213,3 +213,17 @@ def test_networks_that_a_step_calls_by_themselves_are_compiled_each_by_itself() 
     assert pair.maker._compiled_call_impl is None
     assert pair.critic._compiled_call_impl is None
     assert all(parameter.grad is None for parameter in pair.parameters())
+
+
+def test_a_model_that_its_owner_compiled_in_place_is_captured_all_the_same_and_stays_compiled() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    model.compile(backend="eager")
+    theirs = model._compiled_call_impl
+
+    def step(compiled: Callable[..., Any], index: int) -> None:
+        compiled(torch.ones(2, 4)).sum().backward()
+
+    seen = capture(model, step, steps=1)
+    assert [graph.direction for graph in seen.graphs] == ["forward", "backward"]
+    assert theirs is not None
+    assert model._compiled_call_impl is theirs

@@ -123,3 +123,8 @@ def test_a_graph_that_holds_more_than_operators_has_none(target: Any) -> None:
     other = type(graph)((*graph.nodes[:-1], NodeSpec("more", target), graph.nodes[-1]))
     assert can_be_written(graph)
     assert not can_be_written(other)
+
+
+def test_a_sparse_graph_has_none() -> None:
+    assert can_be_written(op("aten::to_dense", F32, None, value=F32))
+    assert not can_be_written(op("aten::_to_sparse", F32, torch.sparse_coo, value=F32))
