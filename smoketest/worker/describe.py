@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from smoketest.config.models import Check
@@ -25,15 +25,22 @@ def nothing() -> WorkloadInfo:
 
 def workload(made: Workload, check: Check) -> WorkloadInfo:
     """Names and sizes of a workload, never a value."""
-    call = call_for(made.make_batch(0), made.batch_spec, made.model)
-    given: dict[str, Any] = {str(place): value for place, value in enumerate(call.args)} | call.kwargs
     return WorkloadInfo(
         model=type(made.model).__name__,
         parameters=sum(parameter.numel() for parameter in made.model.parameters()),
-        batch={name: _shapes(value) for name, value in given.items()},
+        batch={name: _shapes(value) for name, value in _given(made).items()},
         optimizer=names_of(made.optimizer),
         training=check.training.model_dump(),
     )
+
+
+def _given(made: Workload) -> dict[str, Any]:
+    """What the model is called with, by name or place; a custom train_step may call it with anything, or not at all."""
+    batch = made.make_batch(0)
+    if made.is_split:
+        call = call_for(batch, made.batch_spec, made.model)
+        return {str(place): value for place, value in enumerate(call.args)} | call.kwargs
+    return {str(name): value for name, value in batch.items()} if isinstance(batch, Mapping) else {"batch": batch}
 
 
 def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
