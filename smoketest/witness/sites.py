@@ -95,7 +95,7 @@ class ModuleStack:
 
     def __init__(self, model: nn.Module | None = None) -> None:
         named = model.named_modules() if model is not None else ()
-        self._names = {id(module): name or type(module).__name__ for name, module in named}
+        self._names = {id(module): _encodable(name or type(module).__name__) for name, module in named}
         self._stacks = threading.local()
         self._hooks = ExitStack()
         self.parameters = _owners(model) if model is not None else {}
@@ -264,7 +264,13 @@ def _plain(name: str) -> str:
     return base.replace("_", "").lower()
 
 
+def _encodable(name: str) -> str:
+    """Any string can name a module; one with lone surrogates fits into no message."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _owners(model: nn.Module) -> dict[int, str]:
     return {
-        id(parameter): name.rpartition(".")[0] or type(model).__name__ for name, parameter in model.named_parameters()
+        id(parameter): _encodable(name.rpartition(".")[0] or type(model).__name__)
+        for name, parameter in model.named_parameters()
     }

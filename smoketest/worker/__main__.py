@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
         _run(request, channel)
     except SmoketestError as error:
         channel.emit(_expected(error, request.debug))
-    except Exception as error:
+    except BaseException as error:  # whatever it is, it is told
         channel.emit(_unexpected(error, request.debug))
     return 0
 
@@ -82,21 +82,26 @@ def _expected(error: SmoketestError, debug: bool) -> Failed:
     message = f"{error.place}: {error.message}" if error.place else error.message
     return Failed(
         exit_code=error.exit_code,
-        message=message,
-        hint=error.hint,
-        traceback=error.traceback if isinstance(error, UserCodeError) else "",
-        debug="".join(traceback.format_exception(error)) if debug else "",
+        message=_encodable(message),
+        hint=_encodable(error.hint) if error.hint is not None else None,
+        traceback=_encodable(error.traceback) if isinstance(error, UserCodeError) else "",
+        debug=_encodable("".join(traceback.format_exception(error))) if debug else "",
     )
 
 
-def _unexpected(error: Exception, debug: bool) -> Failed:
-    text = " ".join(str(error).split())[:600]
+def _unexpected(error: BaseException, debug: bool) -> Failed:
+    text = " ".join(traceback.format_exception_only(error)[-1].split())[:600]
     return Failed(
         exit_code=5,
-        message=f"internal error: {type(error).__name__}: {text}",
+        message=f"internal error: {_encodable(text)}",
         hint=None if debug else "run again with --debug for the traceback, and report it",
-        debug="".join(traceback.format_exception(error)) if debug else "",
+        debug=_encodable("".join(traceback.format_exception(error))) if debug else "",
     )
+
+
+def _encodable(text: str) -> str:
+    """With each lone surrogate as an escape: texts of the user's code can hold some, JSON cannot."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 if __name__ == "__main__":

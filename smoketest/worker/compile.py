@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 
 from smoketest.findings.report import CompilePart, DeviceInfo, Finding, OperatorRow
 from smoketest.operators.profile import load_profile
 from smoketest.probe import repro
+from smoketest.probe.compat import dynamo_is_off
 from smoketest.probe.probe import ProbeResult, probe
 from smoketest.supervise.protocol import Facts, FindingsSoFar, Note, PhaseStarted, Progress, Result
 from smoketest.worker import describe
 from smoketest.worker.job import Job
 from smoketest.workload import Workload, build
+from smoketest.workload.usercode import blame_user
 
 __all__ = ["run"]
 
@@ -33,6 +33,10 @@ def run(job: Job) -> None:
     profile = job.device.profile or load_profile(job.check.profile)
     device = DeviceInfo(kind=job.device.kind, profile=profile.name, profile_note=profile.note)
     job.emit(Facts(environment=job.environment, device=device, workload=describe.workload(made, job.check)))
+    switched_off = dynamo_is_off()
+    if switched_off is not None:
+        job.emit(Result(compile=CompilePart(status="skipped", reason=switched_off)))
+        return
     _warm_up(made)
     phase = _Phase(job)
     result = probe(
@@ -47,6 +51,8 @@ def run(job: Job) -> None:
     )
     if job.check.training.steps > _MOST_STEPS:
         job.note("recompiles that later batches cause", f"the compile probe takes the first {_MOST_STEPS} batches")
+    if not result.graphs:
+        job.note("what the compiler makes of the model", "Dynamo captured no graph of it: nothing was lowered")
     for note in result.not_checked:
         job.emit(Note(not_checked=note))
     job.emit(FindingsSoFar(findings=_with_repros(job, result)))
@@ -70,9 +76,16 @@ def _warm_up(made: Workload) -> None:
 
     It gives lazy modules their parameters and fills the caches that libraries fill in a first step. What it raises is
     told by the capture, which runs the same step again.
+
+    Raises:
+        UserCodeError: it raises what is no `Exception`, such as SystemExit.
     """
-    with contextlib.suppress(Exception):
+    try:
         made.forward_backward(made.model, 0)
+    except Exception:
+        return
+    except BaseException as error:  # of the user's code, and nothing that the capture could go on after
+        raise blame_user(error, "the training step") from error
 
 
 class _Phase:

@@ -78,7 +78,7 @@ def main(task: Path, result: Path) -> None:
         with witness:
             work.step(0)
             device.synchronize()
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         problem = None if witness.note_error(error) else summary_of(error)
     result.write_text(json.dumps({"kinds": witness.kinds, "error": problem}), encoding="utf-8")
 

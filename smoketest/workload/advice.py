@@ -31,7 +31,6 @@ _HINTS = (
 )
 
 
-def hint_for(error: BaseException) -> str | None:
-    """What to change where `error` is one that many meet; None for any other."""
-    text = f"{type(error).__name__}: {error}"
+def hint_for(text: str) -> str | None:
+    """What to change where `text`, type and text of an exception, is of one that many meet; None for any other."""
     return next((hint for pattern, hint in _HINTS if re.search(pattern, text)), None)

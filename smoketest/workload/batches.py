@@ -40,9 +40,9 @@ def from_function(function: Callable[[int], Any], name: str) -> BatchMaker:
     def make(step: int) -> Any:
         try:
             batch = function(step)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise blame_user(error, f"{name}({step})") from error
-        if next(tensors_in(batch), None) is None:
+        if not _has_tensors(batch, name, step):
             raise UserCodeError(
                 f"{name}({step}) gave no tensor: it returned {_describe(batch)}",
                 hint="return (args, kwargs) as the model is called: (tensor,), {} for one input",
@@ -50,6 +50,16 @@ def from_function(function: Callable[[int], Any], name: str) -> BatchMaker:
         return batch
 
     return make
+
+
+def _has_tensors(batch: Any, name: str, step: int) -> bool:
+    try:
+        return bool(list(tensors_in(batch)))
+    except RecursionError:
+        raise UserCodeError(
+            f"{name}({step}) gave a {type(batch).__name__} that contains itself, or is nested too deeply",
+            hint="return lists, tuples, dicts or dataclasses of tensors that do not contain each other",
+        ) from None
 
 
 def _needs_step(function: Callable[..., Any], name: str) -> None:

@@ -48,14 +48,17 @@ def build_workload(check: Check, torch_device: str) -> Workload:
     if _has_lazy_parameters(model):
         _run_once(model, make_batch, check)
     model.to(torch_device)
+    optimizer, train_step = _optimizer(check, file, model), _train_step(check, file)
+    if train_step is None:
+        optimizers.refuse_closures(optimizer)
     return Workload(
         model=model,
         make_batch=make_batch,
         batch_spec=check.batch,
         loss=loss,
         loss_name=loss_name,
-        optimizer=_optimizer(check, file, model),
-        train_step=_train_step(check, file),
+        optimizer=optimizer,
+        train_step=train_step,
         training=check.training,
         device=torch_device,
     )
@@ -180,7 +183,7 @@ def _needed(file: ModuleType | None, name: str, what: str, check: Check) -> Call
 def _called(function: Callable[..., Any], what: str) -> Any:
     try:
         return function()
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise blame_user(error, what) from error
 
 
@@ -195,6 +198,6 @@ def _run_once(model: nn.Module, make_batch: BatchMaker, check: Check) -> None:
     try:
         with torch.no_grad():
             model(*call.args, **call.kwargs)
-    except Exception as error:
+    except BaseException as error:
         raise blame_user(error, "the first forward of a model with lazy modules, on the CPU,") from error
     torch.set_rng_state(state)

@@ -73,6 +73,11 @@ def checked_loss(loss: Any, name: str) -> Tensor:
             f"the loss must be a scalar tensor; {name} gave one of shape {tuple(loss.shape)}",
             hint="reduce it, for example with .mean()",
         )
+    if loss.is_complex():
+        raise UserCodeError(
+            f"the loss must be a real number; {name} gave one of dtype {str(loss.dtype).removeprefix('torch.')}",
+            hint="take .abs() or .real of it",
+        )
     if not loss.requires_grad:
         raise UserCodeError(
             f"the loss from {name} does not require grad, so backward cannot start from it",

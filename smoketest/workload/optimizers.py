@@ -15,7 +15,7 @@ from smoketest.errors import UserCodeError
 from smoketest.workload.targets import resolve
 from smoketest.workload.usercode import blame_user, summary_of
 
-__all__ = ["default_optimizer", "each", "from_function", "from_spec", "names_of"]
+__all__ = ["default_optimizer", "each", "from_function", "from_spec", "names_of", "refuse_closures"]
 
 _TAKES_MODEL = frozenset({"model", "module", "net", "network"})
 
@@ -68,7 +68,7 @@ def from_function(
     given: Any = model if first in _TAKES_MODEL else list(model.parameters())
     try:
         made = function(given, **(options or {}))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise blame_user(error, f"{name}({first})") from error
     found = list(each(made))
     if not found or not all(callable(getattr(one, "step", None)) for one in found):
@@ -77,6 +77,21 @@ def from_function(
             hint="return an optimizer, or a list, tuple or dict of them",
         )
     return made
+
+
+def refuse_closures(optimizers: Any) -> None:
+    """Refuse optimizers whose step makes forward and backward itself, as often as it likes (LBFGS).
+
+    Raises:
+        UserCodeError: one of them cannot step without a closure.
+    """
+    for one in each(optimizers):
+        if any(needed == "closure" for needed in _required(one.step)):
+            raise UserCodeError(
+                f"{type(one).__name__} needs a closure that makes forward and backward, "
+                "which a step in three phases has not",
+                hint="define train_step(model, batch, optimizer): call optimizer.step(closure), return the loss",
+            )
 
 
 def each(optimizers: Any) -> Iterator[Any]:
@@ -92,6 +107,14 @@ def each(optimizers: Any) -> Iterator[Any]:
 def names_of(optimizers: Any) -> str:
     """Class names for the report: ``AdamW``, or ``Adam, Adam``."""
     return ", ".join(type(one).__name__ for one in each(optimizers))
+
+
+def _required(function: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

@@ -52,7 +52,7 @@ def call_target(target: str, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     except UserCodeError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise blame_user(error, f"calling {_short(target)}") from error
 
 
@@ -85,7 +85,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # before it runs: dataclasses and pickle look their module up
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
         raise blame_user(error, f"importing {shown_path(path)}", hint=_hint_for(error)) from error
     return module
@@ -103,7 +103,7 @@ def _package_of(path: Path) -> tuple[Path, str]:
 def _import_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise blame_user(error, f"importing {name}", hint=_hint_for(error)) from error
 
 
@@ -117,7 +117,7 @@ def _attribute(owner: Any, part: str, target: str, module: ModuleType) -> Any:
             place=_file_of(module),
             hint=f"did you mean {close[0]!r}?" if close else "check the name after the colon",
         ) from error
-    except Exception as error:  # a lazily loaded name can raise anything
+    except BaseException as error:  # a lazily loaded name can raise anything
         raise blame_user(error, f"importing {target}", hint=_hint_for(error)) from error
 
 

@@ -33,13 +33,16 @@ def blame_user(error: BaseException, what: str, *, hint: str | None = None) -> U
         f"{what} raised {summary_of(error)}",
         traceback=users_traceback(error),
         place=users_place(error),
-        hint=hint or hint_for(error),
+        hint=hint or hint_for(summary_of(error)),
     )
 
 
 def summary_of(error: BaseException) -> str:
-    """Type and text of an exception on one bounded line."""
-    text = " ".join(str(error).split())
+    """Type and text of an exception on one bounded line; its text may be code of the user's, and fail."""
+    try:
+        text = " ".join(str(error).split())
+    except BaseException as failure:
+        text = f"(its text cannot be had: __str__ raised {type(failure).__name__})"
     if len(text) > _MESSAGE_LIMIT:
         text = text[: _MESSAGE_LIMIT - 1] + "…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

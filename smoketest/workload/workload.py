@@ -153,11 +153,13 @@ def loss_value(losses: list[Any]) -> float | None:
 
 
 def _reported(loss: Any) -> Any:
-    if isinstance(loss, Tensor) and loss.numel() == 1:
+    if isinstance(loss, Tensor) and loss.numel() == 1 and not loss.is_complex() and not loss.is_meta:
         return loss
     if isinstance(loss, numbers.Real):
         return float(loss)
-    shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+    shape = ""
+    if isinstance(loss, Tensor):
+        shape = f" of shape {tuple(loss.shape)} and dtype {str(loss.dtype).removeprefix('torch.')} on {loss.device}"
     raise UserCodeError(
         f"train_step must return the loss, a scalar tensor or a number; it returned a {type(loss).__name__}{shape}",
         hint="return the loss to report; with several, their sum or the one to watch",

@@ -751,3 +751,64 @@ def test_a_worker_that_dies_in_backward_has_told_what_its_forward_showed(
     found = [finding for finding in worker.findings if finding.op == "aten::lgamma.out"]
     assert [finding.phase for finding in found] == ["forward"]
     assert [finding.site is not None for finding in found] == [has_line]
+
+
+USERS_OWN = """import torch
+class Stop(BaseException): pass
+class Wordless(Exception):
+    def __str__(self): raise ValueError("no words")
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        raise WHAT
+def make_model(): return Net(2, 2)
+def make_batch(step): return (torch.ones(3, 2),), {}
+def loss_fn(output, batch): return output.mean()
+"""
+
+
+@pytest.mark.parametrize("part", ["eager", "compile"])
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("Stop('mine')", "Stop: mine"), ("KeyboardInterrupt", "KeyboardInterrupt"), ("GeneratorExit", "GeneratorExit")],
+)
+def test_whatever_the_users_code_raises_is_told_at_its_line(
+    run_worker: Any, tmp_path: Path, what: str, words: str, part: str
+) -> None:
+    failed = run_worker(workload(tmp_path, USERS_OWN.replace("WHAT", what)), part=part).failed
+    assert (failed.exit_code, failed.message.partition(": ")[0]) == (4, "net.py:7")
+    assert failed.message.endswith(f" raised {words}")
+    assert "smoketest/" not in failed.traceback
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (r"ValueError('lone \udcff')", r"raised ValueError: lone \udcff"),
+        ("Wordless", "raised Wordless: (its text cannot be had: __str__ raised ValueError)"),
+    ],
+)
+def test_texts_that_no_message_can_hold_are_told_as_far_as_possible(
+    run_worker: Any, tmp_path: Path, what: str, words: str
+) -> None:
+    failed = run_worker(workload(tmp_path, USERS_OWN.replace("WHAT", what))).failed
+    assert failed.exit_code == 4
+    assert failed.message.endswith(words)
+
+
+@pytest.mark.parametrize("how", ["import torch._dynamo; torch._dynamo.config.disable = True", "variable"])
+def test_where_dynamo_is_switched_off_the_probe_is_skipped_and_says_why(
+    run_worker: Any, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "torch._dynamo.config.disable switches torch.compile off"
+    if how == "variable":
+        monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+        how, reason = "", "TORCHDYNAMO_DISABLE=1 switches torch.compile off"
+    (result,) = run_worker(workload(tmp_path, net("return self.a(x)", how), **SHORT), part="compile").of("result")
+    assert (result.compile.status, result.compile.reason) == ("skipped", reason)
+
+
+def test_a_model_without_a_graph_is_said_to_be_not_lowered(run_worker: Any, tmp_path: Path) -> None:
+    text = net("return self.a(x)", "Net.forward = torch.compiler.disable(Net.forward)")
+    worker = run_worker(workload(tmp_path, text, **SHORT), part="compile")
+    notes = {note.not_checked.what: note.not_checked.why for note in worker.of("note")}
+    assert notes["what the compiler makes of the model"] == "Dynamo captured no graph of it: nothing was lowered"

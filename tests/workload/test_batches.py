@@ -39,7 +39,6 @@ def test_the_same_seed_and_step_give_the_same_batch() -> None:
     assert set(first["y"].tolist()) <= {5, 6, 7, 8}
 
 
-
 @pytest.mark.parametrize("seed", [2**64 - 1, -(2**63), 10**14])
 def test_every_seed_of_64_bits_gives_batches(seed: int) -> None:
     specs = {"x": TensorSpec(shape=[3])}
@@ -269,3 +268,14 @@ def test_make_batch_must_take_the_step() -> None:
     )
     assert caught.value.place is not None
     assert caught.value.place.line == make_batch.__code__.co_firstlineno
+
+
+def test_a_batch_that_contains_itself_is_an_error() -> None:
+    batch: dict[str, Any] = {"x": torch.ones(1)}
+    batch["again"] = [batch]
+    with pytest.raises(UserCodeError) as caught:
+        from_function(lambda step: batch, "make_batch")(0)
+    assert str(caught.value) == (
+        "make_batch(0) gave a dict that contains itself, or is nested too deeply\n"
+        "  hint: return lists, tuples, dicts or dataclasses of tensors that do not contain each other"
+    )

@@ -134,3 +134,19 @@ def test_what_cannot_step_is_no_optimizer() -> None:
     assert "gave a list, which has no step()" in error(
         lambda: optimizers.from_function(lambda params: [3], nn.Linear(1, 1))
     )
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused_with_what_to_define() -> None:
+    lbfgs = torch.optim.LBFGS(nn.Linear(2, 2).parameters())
+    assert error(lambda: optimizers.refuse_closures([lbfgs])) == (
+        "LBFGS needs a closure that makes forward and backward, which a step in three phases has not\n"
+        "  hint: define train_step(model, batch, optimizer): call optimizer.step(closure), return the loss"
+    )
+    optimizers.refuse_closures(torch.optim.SGD(nn.Linear(2, 2).parameters()))
+
+
+def test_a_complex_loss_is_refused() -> None:
+    loss = torch.ones(1, dtype=torch.complex64, requires_grad=True).sum()
+    assert error(lambda: losses.checked_loss(loss, "loss_fn")) == (
+        "the loss must be a real number; loss_fn gave one of dtype complex64\n  hint: take .abs() or .real of it"
+    )

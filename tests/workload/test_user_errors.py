@@ -15,7 +15,7 @@ from smoketest.config.models import Check
 from smoketest.errors import ConfigError, UserCodeError
 from smoketest.workload.advice import hint_for
 from smoketest.workload.build import build_workload
-from smoketest.workload.usercode import blame_user
+from smoketest.workload.usercode import blame_user, summary_of
 
 CONFIGS = """\
 import torch
@@ -61,14 +61,14 @@ def test_errors_that_many_meet_come_with_what_to_change(action: Any, words: str)
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA here")
 def test_cuda_is_answered_with_the_device_of_the_input() -> None:
-    hint = hint_for(raised(lambda: torch.ones(1).cuda()))
+    hint = hint_for(summary_of(raised(lambda: torch.ones(1).cuda())))
     assert hint is not None
     assert "device=x.device" in hint
 
 
 def test_other_errors_get_no_hint() -> None:
-    assert hint_for(IndexError("list index out of range")) is None
-    assert hint_for(raised(lambda: torch.ones(2) @ torch.ones(3))) is None
+    assert hint_for(summary_of(IndexError("list index out of range"))) is None
+    assert hint_for(summary_of(raised(lambda: torch.ones(2) @ torch.ones(3)))) is None
 
 
 def fails() -> None:
@@ -157,3 +157,12 @@ def test_a_wrong_call_in_a_step_is_the_user_s_error() -> None:
     with pytest.raises(UserCodeError) as caught:
         make((torch.ones(1, 2), torch.ones(1))).step(0)
     assert caught.value.message == "Linear.forward(input) cannot be called as forward(…, …)"
+
+
+def test_an_exception_whose_text_cannot_be_had_is_told_by_its_type() -> None:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    assert summary_of(Wordless()) == "Wordless: (its text cannot be had: __str__ raised ValueError)"
+    assert blame_user(Wordless(), "the step").message.startswith("the step raised Wordless: (its text")
