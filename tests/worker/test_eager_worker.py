@@ -812,3 +812,36 @@ def test_a_model_without_a_graph_is_said_to_be_not_lowered(run_worker: Any, tmp_
     worker = run_worker(workload(tmp_path, text, **SHORT), part="compile")
     notes = {note.not_checked.what: note.not_checked.why for note in worker.of("note")}
     assert notes["what the compiler makes of the model"] == "Dynamo captured no graph of it: nothing was lowered"
+
+
+def test_an_exception_that_comes_of_a_warning_comes_on_plain_cpu_too(run_worker: Any, tmp_path: Path) -> None:
+    forward = "import sys, warnings; sys.stderr = object(); warnings.warn('hi')\n        return self.a(x)"
+    failed = run_worker(workload(tmp_path, net(forward), **SHORT)).failed
+    assert failed.exit_code == 4
+    assert failed.message == (
+        "net.py:8: the training step, on plain CPU, raised AttributeError: 'object' object has no attribute 'write'"
+    )
+
+
+MOVES = """class Holder:
+    def __init__(self): self.x = torch.ones(2, 4)
+    def to(self, device):
+        if {when}: raise ValueError("no move")
+        return self.x.to(device)
+def make_batch(step): return {'x': Holder()}"""
+
+
+def test_a_batch_that_cannot_move_to_the_device_is_told_in_setup(run_worker: Any, tmp_path: Path) -> None:
+    text = net("return self.a(x)", MOVES.replace("{when}", "device.type != 'cpu'"))
+    worker = run_worker(workload(tmp_path, text, **SHORT))
+    (failed,) = worker.findings
+    assert (failed.rule, failed.op, failed.phase) == ("NST104", None, "setup")
+    assert failed.site.line == line_of(text, "no move")
+    assert worker.eager.reason == "the user code raised in step 1 of 3 (warmup), setup: ValueError: no move"
+
+
+def test_a_batch_that_cannot_move_at_all_is_the_users_error_and_called_so(run_worker: Any, tmp_path: Path) -> None:
+    text = net("return self.a(x)", MOVES.replace("{when}", "True"))
+    failed = run_worker(workload(tmp_path, text, **SHORT)).failed
+    line = line_of(text, "no move")
+    assert failed.message == f"net.py:{line}: moving the batch to the device, on plain CPU, raised ValueError: no move"
