@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,19 +11,11 @@ from types import TracebackType
 from typing import Any, Self, SupportsIndex
 
 from smoketest.findings.report import Phase
+from smoketest.findings.wordings import op_named_as_fallback
 from smoketest.witness.context import Context
 from smoketest.witness.logs import LogTap
 
-__all__ = ["FallbackWarnings", "SeenWarning", "op_in_warning"]
-
-_FALLBACK = re.compile(
-    r"fell back to (the )?cpu|executed via cpu fallback|falling back (on|to) (the )?cpu"
-    r"|starting cpu fallback|cpu fallback completed",
-    re.IGNORECASE,
-)
-_ARGUMENTS = re.compile(r"\bArgs:")  # their dump may hold names of ops and types
-_OP = re.compile(r"operat(?:or|ion)\s*=?\s*['\"<]?\s*([A-Za-z_]\w*(?:::\w+)?(?:\.\w+)?)\s*['\">]?", re.IGNORECASE)
-_QUALIFIED = re.compile(r"\b[A-Za-z_]\w*::\w+(?:\.\w+)?")
+__all__ = ["FallbackWarnings", "SeenWarning"]
 
 
 @dataclass(frozen=True)
@@ -33,23 +24,6 @@ class SeenWarning:
 
     op: str
     phase: Phase | None
-
-
-def op_in_warning(text: str) -> str | None:
-    """The op that a fallback warning names; None where the text is no such warning.
-
-    The wordings are those of a pre-release ([PRE] NeuronLogging.h, base.py, CPUFallbackExecutor.cpp), matched loosely
-    since a release may word them differently. A text that names no op, such as a library's own "falling back to CPU",
-    is not taken.
-    """
-    text = _ARGUMENTS.split(text)[0]
-    if not _FALLBACK.search(text):
-        return None
-    qualified = _QUALIFIED.search(text)
-    if qualified:
-        return qualified.group()
-    named = _OP.search(text)
-    return named.group(1) if named else None
 
 
 @dataclass
@@ -64,12 +38,12 @@ class FallbackWarnings:
 
     Records of the root logger and of torch_neuronx's loggers are heard as well, at any level (see `LogTap`).
 
-    What it cannot see: what the backend's C++ prints itself; warnings that code prints without the `warnings` module,
-    those a program swallows by replacing `warnings.warn` itself (C++ warnings are still seen then), and anything after
-    somebody assigns a plain list to `warnings.filters` or calls it up from before this was entered, until `ensure` is
-    called, which the runner does before every step. Python 3.14 can keep filters per context
-    (``sys.flags.context_aware_warnings``): contexts copy the list, this entry included, so those made after entering
-    are covered.
+    What it cannot see: what the backend's C++ prints itself, which the supervisor reads of a check's worker; warnings
+    that code prints without the `warnings` module, those a program swallows by replacing `warnings.warn` itself (C++
+    warnings are still seen then), and anything after somebody assigns a plain list to `warnings.filters` or calls it
+    up from before this was entered, until `ensure` is called, which the runner does before every step. Python 3.14 can
+    keep filters per context (``sys.flags.context_aware_warnings``): contexts copy the list, this entry included, so
+    those made after entering are covered.
 
     Attributes:
         context: says in which phase a warning came.
@@ -119,7 +93,7 @@ class FallbackWarnings:
             self._record(text)
 
     def _record(self, text: str) -> bool:
-        op = op_in_warning(text)
+        op = op_named_as_fallback(text)
         if op is None:
             return False
         self.seen[SeenWarning(op, self.context.phase)] += 1

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from smoketest.findings.wordings import op_named_as_fallback
 from smoketest.witness.context import Context
-from smoketest.witness.warnings import FallbackWarnings, SeenWarning, op_in_warning
+from smoketest.witness.warnings import FallbackWarnings, SeenWarning
 
 LINE = (
     "No implementation could handle operation topk. Falling back on CPU. Args: [arg0: Tensor(dtype=torch.int64,"
@@ -108,4 +109,4 @@ def test_loggers_are_as_they_were_afterwards() -> None:
     ],
 )
 def test_the_formats_of_the_log_are_read(text: str, op: str | None) -> None:
-    assert op_in_warning(text) == op
+    assert op_named_as_fallback(text) == op

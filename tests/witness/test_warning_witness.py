@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from smoketest.findings.wordings import op_named_as_fallback
 from smoketest.witness.context import Context
-from smoketest.witness.warnings import FallbackWarnings, SeenWarning, op_in_warning
+from smoketest.witness.warnings import FallbackWarnings, SeenWarning
 
 DEVICE = "Operator ' aten::atan2.out ' fell back to CPU"
 
@@ -36,7 +37,7 @@ def watch() -> Iterator[FallbackWarnings]:
     ],
 )
 def test_wordings_are_matched_loosely_but_an_op_must_be_named(text: str, op: str | None) -> None:
-    assert op_in_warning(text) == op
+    assert op_named_as_fallback(text) == op
 
 
 @pytest.mark.parametrize("action", ["ignore", "error", "once", "default", "always", "module"])

@@ -1,0 +1,35 @@
+"""How the backend words a fallback, in warnings, log records and what it prints."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["op_named_as_fallback"]
+
+_FALLBACK = re.compile(
+    r"fell back to (the )?cpu|executed via cpu fallback|falling back (on|to) (the )?cpu"
+    r"|starting cpu fallback|cpu fallback completed",
+    re.IGNORECASE,
+)
+_ARGUMENTS = re.compile(r"\bArgs:")  # their dump may hold names of ops and types
+_NAME = r"([A-Za-z_]\w*(?:::\w+)?(?:\.\w+)?)"
+# A name that is neither quoted nor after an equals sign may be any word of a sentence ("the operation is falling back").
+_OP = re.compile(rf"(?:\boperat(?:or|ion)(?: ?= ?['\"<]?| ?['\"<]) ?|\bhandle operation ){_NAME}", re.IGNORECASE)
+_QUALIFIED = re.compile(r"(?<![\w:])(?!(?:std|c10|at|torch|caffe2)::)[A-Za-z_]\w*::\w+(?:\.\w+)?(?![\w.]*(?:::|\())")
+
+
+def op_named_as_fallback(text: str) -> str | None:
+    """The op that a text says fell back; None where the text says no such thing, or names no op.
+
+    The wordings are those of a pre-release ([PRE] NeuronLogging.h, base.py, CPUFallbackExecutor.cpp), matched loosely
+    since a release may word them differently. A text that names no op, such as a library's own "falling back to CPU",
+    is not taken, nor is a name of C++ code for that of an op.
+    """
+    text = " ".join(_ARGUMENTS.split(text, maxsplit=1)[0].split())
+    if not _FALLBACK.search(text):
+        return None
+    named = _OP.search(text)
+    if named:
+        return named.group(1)
+    qualified = _QUALIFIED.search(text)
+    return qualified.group() if qualified else None
