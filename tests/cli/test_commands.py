@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,11 +58,12 @@ def test_the_commands_and_options_of_this_version() -> None:
 
     from smoketest.cli.app import app
 
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    seen = {
-        name: sorted(o for p in command.params for o in p.opts if o.startswith("-"))
-        for name, command in commands.items()
-    }
+    def options(command: Any) -> Any:
+        if hasattr(command, "commands"):
+            return {name: options(inner) for name, inner in command.commands.items()}
+        return sorted(o for p in command.params for o in p.opts if o.startswith("-"))
+
+    seen = options(get_command(app))
     assert seen == {
         "run": ["--debug", "--device", "--format", "--no-compile", "--output", "--quiet", "--set", "--steps",
                 "--stop-at-error", "-q"],
@@ -70,6 +72,7 @@ def test_the_commands_and_options_of_this_version() -> None:
         "explain": ["--profile"],
         "schema": ["--report"],
         "doctor": ["--format"],
+        "operators": {"list": ["--cpu", "--profile"], "diff": [], "export": ["--device", "--profile"]},
     }  # fmt: skip
 
 
