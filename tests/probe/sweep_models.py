@@ -28,19 +28,25 @@ FAILING, LOWERING = 60, 200
 
 
 class Holds(nn.Module):
-    """Calls one function of tensors; its own parameter takes part where gradients can flow."""
+    """Calls one op on a flattened sample; its own parameter takes part where gradients can flow.
+
+    The call is made here: Dynamo is kept out of the package, so it would not trace the one in `smoketest.probe.sweep`.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(()))
-        self.function = function
+        self.op, self.flat, self.shape, self.places = function.args  # type: ignore[attr-defined]
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        scaled = [x * self.weight if x.is_floating_point() and index == 0 else x for index, x in enumerate(inputs)]
-        return self.function(*scaled)
+        given = list(self.flat)
+        for place, x in zip(self.places, inputs, strict=True):
+            given[place] = x * self.weight if x.is_floating_point() else x
+        args, kwargs = pytree.tree_unflatten(given, self.shape)
+        return self.op(*args, **kwargs)
 
 
-CALL = Holds.forward.__code__.co_firstlineno + 2
+CALL = Holds.forward.__code__.co_firstlineno + 5
 
 
 def probed(function: Callable[..., Any], inputs: list[torch.Tensor], process: CachedLowering) -> ProbeResult | None:
