@@ -13,7 +13,7 @@ _FALLBACK = re.compile(
 )
 _ARGUMENTS = re.compile(r"\bArgs:")  # their dump may hold names of ops and types
 _NAME = r"([A-Za-z_]\w*(?:::\w+)?(?:\.\w+)?)"
-# A name that is neither quoted nor after an equals sign may be any word of a sentence ("the operation is falling back").
+# A name neither quoted nor after an equals sign may be any word of a sentence ("the operation is falling back").
 _OP = re.compile(rf"(?:\boperat(?:or|ion)(?: ?= ?['\"<]?| ?['\"<]) ?|\bhandle operation ){_NAME}", re.IGNORECASE)
 _QUALIFIED = re.compile(r"(?<![\w:])(?!(?:std|c10|at|torch|caffe2)::)[A-Za-z_]\w*::\w+(?:\.\w+)?(?![\w.]*(?:::|\())")
 

@@ -36,6 +36,7 @@ from smoketest.supervise.outcome import (
     TimedOut,
     describe_death,
 )
+from smoketest.supervise.output import HeardOps, with_heard
 from smoketest.supervise.process import LineTooLong, WorkerProcess, worker_command
 from smoketest.supervise.progress import NoProgress, Progress
 from smoketest.supervise.signals import Interrupts
@@ -134,6 +135,7 @@ class _Part:
         self.log = log
         self.crumb = crumb
         self.timeout = timeout
+        self.heard = HeardOps()
         self.facts: protocol.Facts | None = None
         self.steps: list[Step] = []
         self.findings: tuple[Finding, ...] = ()
@@ -153,6 +155,11 @@ class _Part:
         if crumb != protocol.Breadcrumb() or self.phase is None:
             return crumb.sentence()
         return f"in {self.phase}" + (f", {self.counted.done} of {self.counted.total}" if self.counted else "")
+
+    def printed(self, data: bytes) -> None:
+        """Keep what the worker printed, and listen to it."""
+        self.log.write(data)
+        self.heard.hear(data)
 
     def close(self) -> None:
         """Close its files."""
@@ -183,7 +190,17 @@ class _Part:
 
     def end(self, code: int | None) -> Record:
         """How the part ended, once its process did."""
+        if self.name == "eager" and self.facts is not None and self.facts.device.kind == "neuron":
+            self._add_heard()  # the kernels of an emulated device are known: nothing is to be heard of them
         return Record(self._outcome(code), Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes)))
+
+    def _add_heard(self) -> None:
+        """Make findings of what the output names."""
+        self.heard.end()
+        self.findings = with_heard(self.findings, self.heard.ops)
+        if self.heard.overflowed:
+            why = f"it names more ops than the {len(self.heard.ops)} that are told"
+            self.notes.append(NotChecked(what="fallbacks that only the output names, all of them", why=why))
 
     def _outcome(self, code: int | None) -> Outcome:
         if self.stopped is not None:
@@ -296,7 +313,7 @@ class _Run:
 
     def _read(self, part: _Part) -> None:
         """Take what the worker sent and printed."""
-        part.log.write(part.process.read_output())
+        part.printed(part.process.read_output())
         try:
             for line in part.process.read_lines():
                 self._take_line(part, line)
@@ -354,7 +371,7 @@ class _Run:
             self._read(part)
             if not (rest := part.process.read_output()):
                 break
-            part.log.write(rest)
+            part.printed(rest)
         for end in {part.process.events, part.process.output} & self.selector.get_map().keys():
             self.selector.unregister(end)
         code = part.process.close()

@@ -26,7 +26,7 @@ class LogTap:
     arguments is put together only where it speaks of the CPU, for that runs the arguments' own code.
 
     What it cannot see: loggers of torch_neuronx made after it was entered (until `ensure`), and what the backend's C++
-    prints itself.
+    prints itself (the supervisor reads that of a check's worker).
 
     Args:
         listen: told the text of a record and its level.

@@ -59,16 +59,8 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
             "fallbacks the device does not warn about",
             "this torch-neuronx has no op tracker: no fallback seen does not mean that there was none",
         )
-    if device.kind == "neuron":
-        if extension() is None:
-            yield (
-                "copies to the host inside native ops",
-                "this torch-neuronx has no copy functions that can be counted",
-            )
-        yield (
-            "what the backend's C++ code prints about fallbacks",
-            "only Python warnings and log records are read; TORCH_NEURONX_LOG_LEVEL=3 shows the lines in the log",
-        )
+    if device.kind == "neuron" and extension() is None:
+        yield "copies to the host inside native ops", "this torch-neuronx has no copy functions that can be counted"
     if not made.is_split:
         yield "times of forward, backward and optimizer", "a custom train_step is not split"
         yield "autocast, clip_grad_norm and accumulate of the check", "a custom train_step replaces the whole step"

@@ -165,6 +165,15 @@ class Worker:
                     sys.stdout.write("y" * 10_000 + "\n")
                 sys.stderr.write("RuntimeError: the reason" + "\n")
                 os._exit(9)
+            case "fallback_lines":  # as C++ does, past sys.stdout and sys.stderr, and in pieces
+                sys.stdout.write("mine, before\n")
+                sys.stdout.flush()
+                os.write(1, b"[Neuron] [DEBUG] [Exec.cpp:3] Starting CPU fallback operation= aten::topk.values\n")
+                os.write(2, b"Operator ' aten::atan2.out ' fell ")
+                time.sleep(0.2)
+                os.write(2, b"back to CPU\nOperator 'erfinv' executed via CPU fallback")
+                sys.stdout.write("\nmine, after\n")
+                sys.stdout.flush()
             case "malformed":
                 self.raw('{"event": "step", "step": 5')
                 time.sleep(600)
