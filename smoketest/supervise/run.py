@@ -136,6 +136,7 @@ class _Part:
         self.crumb = crumb
         self.timeout = timeout
         self.heard = HeardOps()
+        self.setting_up = True  # no step has begun, as far as it has told
         self.facts: protocol.Facts | None = None
         self.steps: list[Step] = []
         self.findings: tuple[Finding, ...] = ()
@@ -156,11 +157,6 @@ class _Part:
             return crumb.sentence()
         return f"in {self.phase}" + (f", {self.counted.done} of {self.counted.total}" if self.counted else "")
 
-    def printed(self, data: bytes) -> None:
-        """Keep what the worker printed, and listen to it."""
-        self.log.write(data)
-        self.heard.hear(data)
-
     def close(self) -> None:
         """Close its files."""
         self.log.close()
@@ -171,12 +167,14 @@ class _Part:
         match message:
             case protocol.Facts():
                 self.facts = message
-            case protocol.PhaseStarted(name=name):
+            case protocol.PhaseStarted(name=name, step=step):
                 self.phase, self.counted = name, None
+                self.setting_up &= step is None
             case protocol.Progress():
                 self.counted = message
-            case protocol.StepDone(step=step):
-                self.steps.append(step)
+            case protocol.StepDone(step=done):
+                self.steps.append(done)
+                self.setting_up = False
             case protocol.FindingsSoFar(findings=findings):
                 self.findings = findings
             case protocol.Note(not_checked=note):
@@ -313,12 +311,15 @@ class _Run:
 
     def _read(self, part: _Part) -> None:
         """Take what the worker sent and printed."""
-        part.printed(part.process.read_output())
+        printed = part.process.read_output()
+        part.log.write(printed)
         try:
             for line in part.process.read_lines():
                 self._take_line(part, line)
         except (ValidationError, LineTooLong, UnicodeError) as error:
             self._stop(part, Failed(_malformed(part, error)))
+        # After the events: a step that began before this was printed has been told of by now.
+        part.heard.hear(printed, "setup" if part.setting_up else None)
         for end in part.process.ended & self.selector.get_map().keys():  # it would be ready for ever
             self.selector.unregister(end)
 
@@ -371,7 +372,8 @@ class _Run:
             self._read(part)
             if not (rest := part.process.read_output()):
                 break
-            part.printed(rest)
+            part.log.write(rest)
+            part.heard.hear(rest)
         for end in {part.process.events, part.process.output} & self.selector.get_map().keys():
             self.selector.unregister(end)
         code = part.process.close()

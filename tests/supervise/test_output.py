@@ -72,7 +72,7 @@ def test_a_flood_is_listened_to_in_no_time() -> None:
 
 def test_a_known_fallback_gains_a_witness_and_keeps_its_id_and_an_unknown_one_is_a_finding_with_no_site() -> None:
     before = (fallback("aten::atan2.out"), fallback("aten::sort.values_stable", called_as="aten::argsort"))
-    after = with_heard(before, ["atan2", "aten::argsort", "topk", "aten::topk", "aten::topk.values"])
+    after = with_heard(before, dict.fromkeys(["atan2", "aten::argsort", "topk", "aten::topk", "aten::topk.values"]))
     assert [(f.op, f.witnesses) for f in after] == [
         ("aten::atan2.out", ("output", "tracker")),
         ("aten::sort.values_stable", ("output", "tracker")),
@@ -87,14 +87,24 @@ def test_a_known_fallback_gains_a_witness_and_keeps_its_id_and_an_unknown_one_is
     assert only.message == "aten::topk.values ran on the CPU, by what the backend printed; no other witness saw it"
 
 
+def test_an_op_that_is_heard_at_setup_only_is_said_to_be_that() -> None:
+    listener = HeardOps()
+    listener.hear(b"Operator 'aten::uniform_' fell back to CPU\nOperator 'aten::topk' fell back to CPU\n", "setup")
+    listener.hear(b"Operator 'topk' fell back to CPU\n")
+    assert [(f.op, f.phase, f.message.partition(" ran")[0]) for f in with_heard((), listener.ops)] == [
+        ("aten::topk", None, "aten::topk"),
+        ("aten::uniform_", "setup", "at setup only: aten::uniform_"),
+    ]
+
+
 def test_an_op_that_raised_is_not_said_to_have_run_on_the_cpu() -> None:
     before = (fallback("aten::roll", rule="NST104"),)
-    assert with_heard(before, ["aten::roll"]) == before
+    assert with_heard(before, {"aten::roll": None}) == before
 
 
 def test_other_findings_about_the_op_gain_no_witness() -> None:
     before = (fallback("aten::nonzero", rule="NST103"),)
-    after = with_heard(before, ["aten::nonzero"])
+    after = with_heard(before, {"aten::nonzero": None})
     assert after[0] == before[0]
     assert [(f.rule, f.op) for f in after[1:]] == [("NST101", "aten::nonzero")]
 
@@ -111,6 +121,12 @@ def test_what_a_process_prints_past_python_is_heard_on_a_real_device(tmp_path: P
         ("aten::atan2.out", 3, ("output",)),
     ]
     assert report.exit_code == 1, "measured fallbacks are denied"
+
+
+def test_what_is_printed_before_the_first_step_denies_nothing(tmp_path: Path) -> None:
+    report = run(tmp_path, act_setup="fallback_lines", device="neuron", compile_enabled=False)
+    assert {f.phase for f in report.findings} == {"setup"}
+    assert (len(report.findings), report.exit_code) == (3, 0)
 
 
 @pytest.mark.parametrize("device", ["emulated", "cpu"])
