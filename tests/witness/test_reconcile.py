@@ -153,7 +153,7 @@ def test_an_op_gone_past_is_op_failed_and_nothing_it_reached_is_a_fallback() -> 
     assert (elsewhere.site, elsewhere.exact) == (None, False)
 
 
-def test_an_exceptions_op_is_the_one_it_names_else_the_one_that_ran() -> None:
+def test_an_exceptions_op_is_the_one_it_names_else_the_one_it_came_out_of() -> None:
     text = "NotImplementedError: Could not run 'aten::_thnn_fused_gru_cell' with arguments from the 'CPU' backend."
     assert op_in_error(text) == "aten::_thnn_fused_gru_cell"
     assert op_in_error("RuntimeError: Expected all tensors to be on the same device (aten::mul.Tensor)") == (
@@ -161,16 +161,16 @@ def test_an_exceptions_op_is_the_one_it_names_else_the_one_that_ran() -> None:
     )
     assert op_in_error("RuntimeError: std::bad_alloc in c10::Error") is None
     failed = FailedOp("aten::mul.Tensor", "forward", "net.0", (HERE, 5))
-    seen = raised("RuntimeError: no", failed, "aten::add", (HERE, 7), "forward", POLICY)
+    seen = raised("RuntimeError: no", failed, False, (HERE, 7), "forward", POLICY)
     assert (seen.op, seen.site and seen.site.line) == ("aten::mul.Tensor", 5)
-    bare = raised("RuntimeError: no", None, "aten::add", (HERE, 7), "forward", POLICY)
-    assert (bare.op, bare.site and bare.site.line) == ("aten::add", 7)
-    assert bare.message == "aten::add raised on the device, and plain CPU runs it: RuntimeError: no"
+    bare = raised("RuntimeError: no", None, False, (HERE, 7), "forward", POLICY)
+    assert (bare.op, bare.site and bare.site.line) == (None, 7)
+    assert bare.message == "this line raised on the device, and plain CPU runs it: RuntimeError: no"
 
 
 def test_the_remedy_of_an_exception_fits_its_cause() -> None:
     def remedy(error: str) -> str | None:
-        return raised(error, None, "aten::mul.Tensor", None, "forward", POLICY).remedy
+        return raised(error, None, False, None, "forward", POLICY).remedy
 
     move = (
         "Move the tensor with the model: register it as a buffer (`register_buffer`), or make it on the input's device."
