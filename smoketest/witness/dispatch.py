@@ -129,8 +129,14 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         kwargs = kwargs or {}
         self.threads.add(threading.get_ident())
-        if self._context.phase == "setup" or func.namespace == "profiler":
+        if func.namespace == "profiler":
             return func(*args, **kwargs)
+        if self._context.phase == "setup":
+            result = func(*args, **kwargs)
+            self.strays.update(
+                (name, "setup") for name in self._taken()
+            )  # else the next op would take them for its own
+            return result
         op: str = func.name()
         tensors = list(_tensors((*args, *kwargs.values())))
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

@@ -397,3 +397,18 @@ def test_a_custom_op_has_the_module_that_calls_it_in_backward() -> None:
     model = nn.Sequential(Around(lambda inner, x: cube(x)))
     witness = trace(model, lambda: model(torch.ones(3)).sum().backward())
     assert [(module, calls) for module, _, calls in rows(witness, "aten::sinh", "backward")] == [("0", 1)]
+
+
+def test_what_falls_back_while_a_batch_is_made_is_of_the_setup() -> None:
+    names = iter([frozenset({"aten::lgamma.out"})] + [frozenset[str]()] * 9)
+    modules = ModuleStack()
+    context = Context("setup")
+    witness = DispatchWitness(
+        Origins(StackWalker(SitePolicy(HERE.parent)), modules), context, "cpu", lambda: next(names)
+    )
+    with modules, witness:
+        batch = torch.lgamma(torch.ones(1))
+        context.phase = "forward"
+        batch.exp()
+    assert witness.strays == {("aten::lgamma.out", "setup")}
+    assert [key.op for key in witness.calls] == ["aten::exp"]
