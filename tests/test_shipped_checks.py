@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.timeout(900)  # four whole checks, on whatever machine this is
+
 ROOT = Path(__file__).parents[1]
 WORKLOAD = "configs/workloads/equivariant.py"
 ROUNDS = 3  # interactions in the equivariant workload
@@ -28,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """`smoketest run configs/` on the emulated device."""
     output = tmp_path_factory.mktemp("reports")
     command = [sys.executable, "-m", "smoketest", "run", "configs/", "--device", "emulated", "--output", str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     reports = {path.parent.name: json.loads(path.read_text()) for path in output.glob("*/report.json")}
     return Run(done.returncode, done.stderr, reports)
 
