@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from smoketest.config import Check
 from smoketest.findings import Finding, Observation, merge
 from smoketest.findings.report import Report
 from smoketest.supervise.files import LOG_HEAD
 from smoketest.supervise.output import MAX_LINE, MAX_OPS, HeardOps, with_heard
+from smoketest.supervise.run import Options, run_check
 from tests.supervise.test_supervision import ROOT, run
 
 LOG = b"""\
@@ -150,3 +152,46 @@ def test_a_worker_that_dies_leaves_what_was_heard(tmp_path: Path) -> None:
     report = run(tmp_path, act="fallback_lines", act_traced="kill9", device="neuron", compile_enabled=False)
     assert report.eager.status == "crashed"
     assert [op for op, *_ in fallbacks(report)] == ["aten::atan2.out", "aten::erfinv", "aten::topk.values"]
+
+
+USER_CODE = """
+import os
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        os.write(2, b"Operator ' aten::uniform_ ' fell back to CPU" + bytes([10]))
+
+    def forward(self, x):
+        os.write(2, b"Operator ' aten::atan2.out ' fell back to CPU" + bytes([10]))
+        print("mine")
+        os.write(1, b"[Neuron] [DEBUG] [Exec.cpp:3] Starting CPU fallback operation= aten::mul.Tensor" + bytes([10]))
+        return torch.atan2(self.linear(x), x + 2).sum()
+"""
+
+
+@pytest.mark.parametrize("tracker", [True, False])
+def test_a_real_worker_on_a_device_that_prints_as_cpp_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: bool
+) -> None:
+    (tmp_path / "printing.py").write_text(USER_CODE)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    if tracker:
+        monkeypatch.setenv("TRACKER", "1")
+    asked = Check.model_validate({
+        "name": "printing", "device": "neuron", "model": {"target": f"{tmp_path / 'printing.py'}:Model"},
+        "batch": {"tensors": {"x": {"shape": [2, 4], "dtype": "float32"}}}, "loss": "output",
+        "training": {"steps": 1, "warmup": 1}, "compile": {"enabled": False},
+    })  # fmt: skip
+    options = Options(output=tmp_path / "out", root=tmp_path, worker="tests.supervise.neuron_worker")
+    report = run_check(asked, options)
+    assert report.eager.reason is None
+    seen = [
+        (f.op, f.phase, f.site.line if f.site else None, f.witnesses) for f in report.findings if f.rule == "NST101"
+    ]
+    by_others = ("dispatch", "output", "registry", "tracker")
+    atan2 = ("aten::atan2.out", "forward", 15, by_others) if tracker else ("aten::atan2.out", None, None, ("output",))
+    mul, uniform = ("aten::mul.Tensor", None, None, ("output",)), ("aten::uniform_", "setup", None, ("output",))
+    assert sorted(seen, key=str) == [atan2, mul, uniform]

@@ -1,0 +1,32 @@
+"""The real worker, driven as on a real device: the adapter for torch-neuronx over the emulated device.
+
+Started as ``python -m tests.supervise.neuron_worker REQUEST.json``. What no double can be asked is what a real backend
+prints; the user's code of the test prints it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+
+from smoketest.devices import neuron
+from smoketest.worker.__main__ import main
+
+
+def open_stand_in() -> neuron.NeuronDevice:
+    import torch
+
+    from smoketest.devices.emulated.device import emulate
+
+    device = emulate(None, warn=False)
+    package = SimpleNamespace(
+        get_fallback_ops=device.get_fallback_ops if "TRACKER" in os.environ else None,
+        clear_op_tracking=device.clear_op_tracking,
+    )
+    return neuron.NeuronDevice(package, torch.neuron, "stand-in")  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    neuron.open_neuron = open_stand_in
+    sys.exit(main(sys.argv[1:]))
