@@ -522,16 +522,18 @@ def sdpa_forward(
     """Attention written out: softmax(q kᵀ · scale + bias) v.
 
     Args:
-        query: [batch, heads, rows, width]; key and value alike with their own number of rows.
+        query: [batch, heads, rows, width]; key and value alike with their own number of rows, and with as many heads
+            or a divisor of it: each is then used by several heads of the query.
         attn_bias: added to the scores; broadcasts to [batch, heads, rows, columns].
         dropout_p: not applied here: which elements fall out is the device's choice.
 
     Returns:
         (output, logsumexp, None, None, max_q, max_k, seed, offset, None), as the operator's schema says.
     """
-    scores = _scores(query, key, attn_bias, is_causal, scale)
+    heads = query.size(1)
+    scores = _scores(query, _for_heads(key, heads), attn_bias, is_causal, scale)
     logsumexp = torch.logsumexp(scores, -1)
-    output = torch.matmul(torch.exp(scores - logsumexp.unsqueeze(-1)), value)
+    output = torch.matmul(torch.exp(scores - logsumexp.unsqueeze(-1)), _for_heads(value, heads))
     empty = torch.zeros((), dtype=torch.int64, device=query.device)
     return output, logsumexp, None, None, query.size(-2), key.size(-2), empty, empty, None
 
@@ -559,15 +561,33 @@ def sdpa_backward(
 ) -> Any:
     """The gradients of `sdpa_forward` in query, key, value and bias."""
     factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    heads, groups = query.size(1), key.size(1)
+    key, value = _for_heads(key, heads), _for_heads(value, heads)
     scores = _scores(query, key, attn_bias, is_causal, scale)
     weights = torch.exp(scores - logsumexp.unsqueeze(-1))
-    grad_value = torch.matmul(weights.transpose(-2, -1), grad_out)
+    grad_value = _of_heads(torch.matmul(weights.transpose(-2, -1), grad_out), groups)
     grad_weights = torch.matmul(grad_out, value.transpose(-2, -1))
     grad_scores = weights * (grad_weights - (grad_out * out).sum(-1, keepdim=True))
     grad_query = torch.matmul(grad_scores, key) * factor
-    grad_key = torch.matmul(grad_scores.transpose(-2, -1), query) * factor
-    grad_bias = grad_scores if attn_bias is not None and grad_input_mask[3] else None
+    grad_key = _of_heads(torch.matmul(grad_scores.transpose(-2, -1), query), groups) * factor
+    grad_bias = grad_scores.sum_to_size(attn_bias.shape) if attn_bias is not None and grad_input_mask[3] else None
     return grad_query, grad_key, grad_value, grad_bias
+
+
+def _for_heads(x: Tensor, heads: int) -> Tensor:
+    """Keys or values with a head for each of the query's."""
+    if x.size(1) == heads:
+        return x
+    batch, groups, rows, width = x.shape
+    return x.unsqueeze(2).expand(batch, groups, heads // groups, rows, width).reshape(batch, heads, rows, width)
+
+
+def _of_heads(grad: Tensor, groups: int) -> Tensor:
+    """The gradient of what `_for_heads` spread."""
+    if grad.size(1) == groups:
+        return grad
+    batch, heads, rows, width = grad.shape
+    return grad.reshape(batch, groups, heads // groups, rows, width).sum(2)
 
 
 def _scores(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:

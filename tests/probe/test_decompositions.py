@@ -127,15 +127,23 @@ def test_a_decomposition_gives_what_the_op_gives(name: str) -> None:
         torch.testing.assert_close(given, expected, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize(("causal", "biased"), [(False, False), (True, False), (False, True)])
-def test_fused_attention_and_its_gradients_are_those_of_the_math_path(causal: bool, biased: bool) -> None:
-    query, key, value = (draw(2, 3, 5, 8, seed=seed).requires_grad_() for seed in range(3))
-    bias = draw(2, 3, 5, 5).requires_grad_() if biased else None
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, bias, is_causal=causal)
+@pytest.mark.parametrize("groups", [6, 3, 1])
+@pytest.mark.parametrize(
+    ("causal", "bias_shape"), [(False, None), (True, None), (False, (2, 6, 5, 5)), (False, (1, 6, 1, 5))]
+)
+def test_fused_attention_and_its_gradients_are_those_of_the_math_path(
+    causal: bool, bias_shape: tuple[int, ...] | None, groups: int
+) -> None:
+    query = draw(2, 6, 5, 8, seed=0).requires_grad_()
+    key, value = (draw(2, groups, 5, 8, seed=seed).requires_grad_() for seed in (1, 2))
+    bias = draw(*bias_shape).requires_grad_() if bias_shape is not None else None
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, bias, is_causal=causal, enable_gqa=True
+    )
     out, logsumexp, *_, max_q, max_k, seed, offset, _ = OWN["aten::_scaled_dot_product_fused_attention_overrideable"](
         query, key, value, bias, 0.0, causal
     )
-    grad = draw(2, 3, 5, 8)
+    grad = draw(2, 6, 5, 8)
     wanted = torch.autograd.grad(expected, [query, key, value, *([bias] if bias is not None else [])], grad)
     backward = OWN["aten::_scaled_dot_product_fused_attention_overrideable_backward"]
     given = backward(
