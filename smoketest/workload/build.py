@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from smoketest.config.models import Check, Model
-from smoketest.errors import ConfigError, UserCodeError
+from smoketest.errors import UserCodeError
 from smoketest.workload import batches, losses, optimizers
 from smoketest.workload.batches import BatchMaker
 from smoketest.workload.losses import LossFunction
@@ -104,7 +104,7 @@ def _refuse_ignored(config_class: str, options: dict[str, Any], model: str) -> N
     """Refuse a misspelt option of a class that takes any: ``d_modle`` would be ignored without a word.
 
     Raises:
-        ConfigError: neither the class nor the model's file knows the option, and the class knows one spelt nearly so.
+        UserCodeError: neither the class nor the model's file knows the option, and the class knows one spelt nearly so.
     """
     made = resolve(config_class)
     if not inspect.isclass(made):
@@ -113,7 +113,7 @@ def _refuse_ignored(config_class: str, options: dict[str, Any], model: str) -> N
     for name in options.keys() - known:
         near = difflib.get_close_matches(name, known - options.keys(), n=1, cutoff=0.85)
         if near and not any(re.search(rf"\b{re.escape(name)}\b", source) for source in _sources(made, resolve(model))):
-            raise ConfigError(
+            raise UserCodeError(
                 f"model.config: {made.__name__} knows no {name!r} and would ignore it",
                 hint=f"did you mean {near[0]!r}?",
             )
