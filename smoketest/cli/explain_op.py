@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import resources
-
-import yaml
 
 from smoketest.findings.identity import functional_base
 from smoketest.findings.modules import module_for
 from smoketest.findings.remedies import REWRITES, remedy_for
 from smoketest.operators.evidence import Report, base_name, cannot_lower, grounds_for, reports
 from smoketest.operators.profile import OperatorProfile
+from smoketest.operators.reported_lowering import lowering_reports
 from smoketest.render.words import GRADES
 
 __all__ = ["explain_op", "near_ops", "op_name"]
@@ -145,13 +143,12 @@ def _reported(report: Report) -> str:
 
 
 def _reported_lowering(op: str) -> Iterator[str]:
-    """Failures to compile on a real device, which the compile probe judges by (`smoketest.probe.reported`)."""
-    text = (resources.files("smoketest.operators") / "data" / "reported_lowering.yaml").read_text(encoding="utf-8")
-    for entry in yaml.safe_load(text):
-        if entry.get("op") == op:
+    """Failures to compile on a real device, which the compile probe judges by."""
+    for report in lowering_reports():
+        if report.op == op:
             yield (
-                f"failed to compile under torch-neuronx {entry['release']}: {entry['said']}"
-                f" ({entry['source']}; {entry['grade']})"
+                f"failed to compile under torch-neuronx {report.release}: {report.said}"
+                f" ({report.source}; {report.grade})"
             )
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from smoketest.findings import Observation, Site, SitePolicy
+from smoketest.operators.reported_lowering import reported_lowering
 from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin
 from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Ref, Symbolic, TensorSpec, inputs_of, one_op
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.recompiles import recompiled
-from smoketest.probe.reported import reported_lowering
 from smoketest.probe.verdict import Verdict
 
 __all__ = ["WITNESS", "around_the_graphs", "dynamic", "graph_refused", "not_importable", "op_refused"]

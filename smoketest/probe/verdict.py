@@ -22,12 +22,12 @@ from smoketest.operators.decompositions import decomposition_table, lowering_equ
 from smoketest.operators.evidence import Grounds, base_name, grounds_for, reports
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
+from smoketest.operators.reported_lowering import reported_lowering
 from smoketest.probe.cache import Lowers
 from smoketest.probe.graphs import GraphSpec, name_of
 from smoketest.probe.lower import Crashed, Lowered, TimedOut
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.prepare import Table, expanded, tensor_outputs
-from smoketest.probe.reported import reported_lowering
 
 __all__ = ["Judge", "Outcome", "Verdict", "what_happened", "worst"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from smoketest.findings import SitePolicy
+from smoketest.operators.reported_lowering import lowering_reports, reported_lowering
 from smoketest.probe import observe
 from smoketest.probe.capture import CapturedGraph
 from smoketest.probe.graphs import GraphSpec
 from smoketest.probe.lowering_worker import Answer
-from smoketest.probe.reported import lowering_reports, reported_lowering
 
 
 def test_every_report_names_an_op_or_what_the_compiler_says() -> None:
