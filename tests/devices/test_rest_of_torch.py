@@ -69,6 +69,22 @@ def test_the_cpu_never_passes_the_tracker(device: EmulatedDevice) -> None:
     assert (device.get_fallback_ops(), device.get_executed_ops()) == ([], [])
 
 
+def test_a_size_marked_dynamic_stays_so_in_graphs_of_the_cpu(device: EmulatedDevice) -> None:
+    sizes: list[object] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[object]) -> object:
+        sizes.extend(x for x in inputs if isinstance(x, torch.SymInt))
+        return graph.forward
+
+    x = torch.rand(3, 4)
+    torch._dynamo.reset()
+    torch._dynamo.mark_dynamic(x, 0)
+    torch.compile(torch.nn.Linear(4, 4), backend=backend)(x)
+    torch._dynamo.reset()
+    assert len(sizes) == 1
+    assert len(torch.UntypedStorage(8)) == torch.UntypedStorage(8).nbytes() == 8
+
+
 def test_an_event_of_another_device_is_pytorchs_own() -> None:
     assert isinstance(torch.Event("cpu"), torch.Event)
     assert type(torch.Event("cpu")) is not torch.Event

@@ -182,7 +182,8 @@ def _patch_storages(to_device: Callable[[torch.Tensor], torch.Tensor]) -> None:
     a segmentation fault (deepcopy, torch.load, ``storage.new``). The resize hook is not overridable either.
     """
     storage: Any = torch.UntypedStorage
-    plain_new, plain_resize, plain_size, plain_make = storage.__new__, storage.resize_, storage.nbytes, storage.new
+    plain_new, plain_resize, plain_make = storage.__new__, storage.resize_, storage.new
+    plain_size, plain_length = storage.nbytes, storage.__len__
 
     def new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         if device is None:
@@ -202,15 +203,21 @@ def _patch_storages(to_device: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self.shown_size = size
         return self
 
-    def nbytes(self: Any) -> int:
+    def nbytes(self: Any) -> Any:
+        # Not int(): a fake tensor's size may be symbolic, and would become a constant of Dynamo's graph.
         shown = getattr(self, "shown_size", None)
-        return int(plain_size(self) if shown is None else shown)
+        return plain_size(self) if shown is None else shown
+
+    def length(self: Any) -> Any:
+        shown = getattr(self, "shown_size", None)
+        return plain_length(self) if shown is None else shown
 
     def make(self: Any, *args: Any, **kwargs: Any) -> Any:
         return storage(0, device=self.device) if self.device.type == NAME else plain_make(self, *args, **kwargs)
 
     storage.__new__, storage.resize_, storage.new = new, resize_, make
-    storage.nbytes = storage.size = storage.__len__ = nbytes
+    storage.nbytes = storage.size = nbytes
+    storage.__len__ = length
 
 
 def _standing_for(base: type) -> type:
