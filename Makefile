@@ -45,4 +45,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into .venv: a few minutes, once." >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[lowering,hf,dev]'
+	@$(BIN)/python -m compileall -q smoketest  # an editable install does not: every command would compile for itself
 	@touch $@
