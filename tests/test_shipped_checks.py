@@ -66,8 +66,8 @@ def test_the_clean_report_counts_every_op_call_and_says_what_it_did_not_look_at(
     assert report["eager"]["op_calls"] > 500
     rows = {row["op"]: row for row in report["operators"]}
     assert rows["aten::embedding"]["eager"] == "device"
-    counted = report["eager"]["op_calls"] + report["eager"]["host_calls"]
-    assert sum(row["calls_per_step"] or 0 for row in rows.values()) == counted
+    assert sum(row["calls_per_step"] or 0 for row in rows.values()) == report["eager"]["op_calls"]
+    assert 0 < report["eager"]["host_calls"] < report["eager"]["op_calls"]  # AdamW counts its steps on the CPU
     assert report["device"]["kind"] == "emulated"
     assert any("neuronx-cc" in entry["what"] + entry["why"] for entry in report["not_checked"])
 

@@ -157,9 +157,9 @@ class Step(Model):
 
 
 class EagerPart(Model):
-    """The eager run. ``op_calls`` and ``distinct_ops`` count what took or made a device tensor in the traced step.
+    """The eager run. ``op_calls`` and ``distinct_ops`` count every op call of the traced step.
 
-    ``host_calls`` counts the calls in that step that took and made tensors of the host only.
+    ``host_calls`` says how many of them took and made tensors of the host only.
     """
 
     status: PartStatus

@@ -341,7 +341,7 @@ def _steps(report: Report) -> str:
         if eager.distinct_ops is not None:
             text += f", of {counted(eager.distinct_ops, 'overload')} as dispatched"
         if eager.host_calls:
-            text += f" (besides {counted(eager.host_calls, 'call')} on CPU tensors only)"
+            text += f" ({eager.host_calls:,} of the calls on CPU tensors only)"
     return text + "."
 
 

@@ -334,7 +334,8 @@ class EagerRun:
         if self.job.device.kind != "cpu":
             self.note_what_is_not_seen(over)
         self.blamed = (None, None)  # an exception keeps tensors alive
-        calls = [sum(seen.count for key, seen in traced.items() if key.on_device is where) for where in (True, False)]
+        calls = sum(seen.count for seen in traced.values())
+        of_the_host = sum(seen.count for key, seen in traced.items() if not key.on_device)
         whole = over and not self.hidden_threads
         past = self.continued_past()
         broken = [*past, *([failed_op] if failed_op else [])]
@@ -344,9 +345,9 @@ class EagerRun:
                     status=status,
                     reason=reason,
                     steps=tuple(self.steps),
-                    op_calls=calls[0] if whole else None,
-                    host_calls=calls[1] if whole else None,
-                    distinct_ops=len({key.op for key in traced if key.on_device}) if whole else None,
+                    op_calls=calls if whole else None,
+                    host_calls=of_the_host if whole else None,
+                    distinct_ops=len({key.op for key in traced}) if whole else None,
                     continued_past=past,
                 ),
                 operators=reconcile.operator_rows(traced, self.job.device.torch_device, broken),

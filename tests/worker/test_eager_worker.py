@@ -65,7 +65,7 @@ def step():
 step()
 with Count():
     step()
-print(len(calls), len(set(calls)), len(host))
+print(len(calls) + len(host), len({*calls, *host}), len(host))
 """
 
 TROUBLE = """import torch
@@ -147,7 +147,7 @@ def test_gpt2_is_clean_and_every_op_call_of_a_step_is_counted(gpt2: Any) -> None
 
 def test_every_counted_call_is_in_a_row_and_what_takes_cpu_tensors_only_is_said_to_be_the_hosts(gpt2: Any) -> None:
     rows = {row.op: row for row in gpt2.of("result")[0].operators}
-    assert sum(row.calls_per_step for row in rows.values()) == gpt2.eager.op_calls + gpt2.eager.host_calls
+    assert sum(row.calls_per_step for row in rows.values()) == gpt2.eager.op_calls
     # AdamW keeps its step counters on the CPU and reads each twice.
     hosts = {op: row.calls_per_step for op, row in rows.items() if row.eager == "host"}
     assert hosts["aten::_local_scalar_dense"] == 2 * 28  # tensors of parameters
@@ -666,7 +666,7 @@ def test_a_step_in_which_nothing_runs_on_the_device_is_not_checked_for_fallbacks
     assert notes["fallbacks"] == (
         "no op of forward or backward ran on the device: is the model moved by model.to(device)?"
     )
-    assert worker.eager.op_calls < 2
+    assert worker.eager.op_calls - worker.eager.host_calls < 2
 
 
 THREAD = """out = []
