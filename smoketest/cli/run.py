@@ -42,6 +42,7 @@ class _Settings:
     overrides: tuple[str, ...]
     compile: bool
     stop_at_error: bool
+    strict_limits: bool
     debug: bool
     quiet: bool
     output: Path | None  # None: stdout
@@ -85,6 +86,10 @@ def run(
         bool,
         typer.Option("--stop-at-error", help="Stop at an op that raises, as the device does, instead of going on."),
     ] = False,
+    strict_limits: Annotated[
+        bool,
+        typer.Option("--strict-limits", help="Emulate limits too that only a pre-release is known to have."),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show frames of smoketest itself in errors.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
@@ -111,6 +116,7 @@ def run(
         ),
         compile=not no_compile,
         stop_at_error=stop_at_error,
+        strict_limits=strict_limits,
         debug=debug or bool(context.find_root().params.get("debug")),
         quiet=quiet,
         output=None if output == "-" else Path(output),
@@ -172,6 +178,7 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
             root=project_root((Path.cwd() / path).parent, check.files),
             compile=settings.compile,
             stop_at_error=settings.stop_at_error,
+            strict_limits=settings.strict_limits,
             debug=settings.debug,
             command=_command(path, settings),
         )
@@ -216,6 +223,7 @@ def _command(path: Path, settings: _Settings) -> str:
         parts += [short, value] if short else ["--set", override]
     parts += ["--no-compile"] if not settings.compile else []
     parts += ["--stop-at-error"] if settings.stop_at_error else []
+    parts += ["--strict-limits"] if settings.strict_limits else []
     return shlex.join(parts)
 
 

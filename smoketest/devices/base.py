@@ -45,7 +45,11 @@ class Device(Protocol):
 
 
 def open_device(
-    kind: Kind, profile_path: Path | None = None, warn: bool = True, continue_past_errors: bool = False
+    kind: Kind,
+    profile_path: Path | None = None,
+    warn: bool = True,
+    continue_past_errors: bool = False,
+    strict_limits: bool = False,
 ) -> Device:
     """Make the device usable in this process.
 
@@ -54,6 +58,7 @@ def open_device(
         profile_path: operator profile of the emulated device; the packaged one when None.
         warn: whether the emulated device warns once per op that falls back.
         continue_past_errors: whether the emulated device computes past ops the real one raises on.
+        strict_limits: whether limits act on the emulated device that only a pre-release is known to have.
 
     Raises:
         DeviceUnavailable: it cannot be used here; the hint says what to do.
@@ -69,7 +74,9 @@ def open_device(
         return open_neuron()
     from smoketest.devices.emulated.adapter import EmulatedAdapter
 
-    return EmulatedAdapter.open(profile_path, warn=warn, continue_past_errors=continue_past_errors)
+    return EmulatedAdapter.open(
+        profile_path, warn=warn, continue_past_errors=continue_past_errors, strict_limits=strict_limits
+    )
 
 
 def neuron_available() -> bool:

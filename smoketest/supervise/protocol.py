@@ -65,6 +65,7 @@ class Request(Message):
         events: file descriptor the worker writes its events to.
         breadcrumb: path of the shared file, `BREADCRUMB_SIZE` bytes.
         stop_at_error: raise where the device raises, instead of going on.
+        strict_limits: have the emulated device keep to limits too that only a pre-release is known to have.
         debug: send our own frames with a failure too.
         output: the report's folder, for files that go beside it; None where nothing is kept.
     """
@@ -76,6 +77,7 @@ class Request(Message):
     events: int
     breadcrumb: Path
     stop_at_error: bool = False
+    strict_limits: bool = False
     debug: bool = False
     output: Path | None = None
 

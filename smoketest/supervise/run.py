@@ -71,6 +71,7 @@ class Options:
         root: folder that file names in the report are relative to; the project around the current folder if None.
         compile: whether to run the compile probe at all.
         stop_at_error: raise where the device raises, instead of going on.
+        strict_limits: have the emulated device keep to limits too that only a pre-release is known to have.
         debug: frames of this package in failures too.
         command: what to type to run it again, for the report.
         worker: module that is the worker.
@@ -82,6 +83,7 @@ class Options:
     root: Path | None = None
     compile: bool = True
     stop_at_error: bool = False
+    strict_limits: bool = False
     debug: bool = False
     command: str | None = None
     worker: str = "smoketest.worker"
@@ -277,6 +279,7 @@ class _Run:
                 message = protocol.Request(
                     part=name, check=self.check.model_dump(mode="json"), device=self.check.device, root=self.root,
                     events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
+                    strict_limits=self.options.strict_limits,
                     debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
                 )  # fmt: skip
                 request.write(message.model_dump_json().encode())

@@ -54,7 +54,12 @@ def _run(request: Request, channel: Channel) -> None:
     check = Check.model_validate(request.check)
     job = Job(
         check=check,
-        device=open_device(kind, check.profile, continue_past_errors=not request.stop_at_error),
+        device=open_device(
+            kind,
+            check.profile,
+            continue_past_errors=not request.stop_at_error,
+            strict_limits=request.strict_limits,
+        ),
         policy=SitePolicy(request.root),
         environment=environment,
         emit=channel.emit,

@@ -333,6 +333,7 @@ class EagerRun:
         over = any(step.role == "traced" for step in self.steps)
         if self.job.device.kind != "cpu":
             self.note_what_is_not_seen(over)
+            self.note_limits()
         self.blamed = (None, None)  # an exception keeps tensors alive
         calls = sum(seen.count for seen in traced.values())
         of_the_host = sum(seen.count for key, seen in traced.items() if not key.on_device)
@@ -376,6 +377,17 @@ class EagerRun:
         if unseen is not None:
             why = f"no witness sees into kernels, and in a pre-release of April 2026 {unseen}"
             self.job.note("host work hidden in native ops, 64-bit floats apart", why)
+
+    def note_limits(self) -> None:
+        """Tell which limits of the backend the run met, and was let past: possible problems."""
+        device = self.job.device
+        let_past = device.limits_let_past() if isinstance(device, EmulatedAdapter) else []
+        if let_past:
+            effects = "; ".join(f"{limit.what}: {limit.effect}" for limit in let_past)
+            self.job.note(
+                "limits of the device that this model met, possible problems",
+                f"only a pre-release is known to have them, and without --strict-limits they do not act: {effects}",
+            )
 
 
 class _Tracing:

@@ -66,7 +66,7 @@ def test_the_commands_and_options_of_this_version() -> None:
     seen = options(get_command(app))
     assert seen == {
         "run": ["--debug", "--device", "--format", "--no-compile", "--output", "--quiet", "--set", "--steps",
-                "--stop-at-error", "-q"],
+                "--stop-at-error", "--strict-limits", "-q"],
         "validate": ["--set"],
         "show": ["--format"],
         "explain": ["--profile"],

@@ -60,6 +60,7 @@ def run_worker(tmp_path_factory: pytest.TempPathFactory) -> RunWorker:
         *,
         python: tuple[str, ...] = (),
         stop_at_error: bool = False,
+        strict_limits: bool = False,
         on_event: Callable[[Message, int], None] | None = None,
         debug: bool = False,
         part: str = "eager",
@@ -77,6 +78,7 @@ def run_worker(tmp_path_factory: pytest.TempPathFactory) -> RunWorker:
             events=writing,
             breadcrumb=crumb,
             stop_at_error=stop_at_error,
+            strict_limits=strict_limits,
             debug=debug,
         )
         (folder / "request.json").write_text(request.model_dump_json())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from smoketest.devices.emulated.device import EmulatedDevice, emulate
-from smoketest.operators.profile import OperatorProfile
+from smoketest.operators.profile import Limit, OperatorProfile
 
 __all__ = ["EmulatedAdapter"]
 
@@ -21,10 +21,13 @@ class EmulatedAdapter:
     torch_device: str = EmulatedDevice.name
 
     @classmethod
-    def open(cls, profile: Path | None, *, warn: bool, continue_past_errors: bool) -> EmulatedAdapter:
+    def open(
+        cls, profile: Path | None, *, warn: bool, continue_past_errors: bool, strict_limits: bool
+    ) -> EmulatedAdapter:
         """Give this process the device; see `emulate` for what is raised."""
         device = emulate(profile, warn=warn)
         device.continue_past_errors = continue_past_errors
+        device.strict_limits = strict_limits
         return cls(device)
 
     @property
@@ -46,6 +49,10 @@ class EmulatedAdapter:
     def continued_past(self) -> list[str]:
         """Overloads computed by a substitute."""
         return self.device.continued_past
+
+    def limits_let_past(self) -> list[Limit]:
+        """Limits of the profile that were met and did not act."""
+        return [limit for limit in self.device.met_limits if not self.device.acts(limit)]
 
     def note(self) -> str:
         """What this device is."""

@@ -87,6 +87,10 @@ class EmulatedDevice:
         """
         return self._limits.met
 
+    def acts(self, limit: Limit) -> bool:
+        """Whether a limit of the profile changes what is computed, or is only noted."""
+        return self._limits.acts(limit.what)
+
     def inject_failure(self, op: str | None) -> None:
         """Make the kernel of one more op fail, as if it could not be compiled or run; None makes all work again.
 
