@@ -1,10 +1,19 @@
-"""How the backend words a fallback, in warnings, log records and what it prints."""
+"""How the backend words a fallback, in warnings, log records and what it prints; and how a report says why."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["op_named_as_fallback"]
+from smoketest.findings.report import Kind
+
+__all__ = ["WHY_ON_CPU", "op_named_as_fallback"]
+
+WHY_ON_CPU: dict[Kind, str] = {
+    "recovered": "which failed, and the CPU took over",
+    "rejected": "which refused these dtypes, shapes or layouts, and the CPU took over",
+    "unknown": "and ran on the CPU all the same",
+}
+"""The end of a sentence about an op that has a kernel on the device, by the kind of its fallback."""
 
 _FALLBACK = re.compile(
     r"fell back to (the )?cpu|executed via cpu fallback|falling back (on|to) (the )?cpu"

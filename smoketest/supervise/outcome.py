@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from smoketest.findings import Finding, NotChecked
-from smoketest.findings.report import PartStatus, Step
+from smoketest.findings.report import Kind, PartStatus, Step
 from smoketest.supervise import protocol
 
 __all__ = [
@@ -77,12 +78,23 @@ Outcome = Ran | Skipped | Crashed | TimedOut | Failed | Interrupted
 
 @dataclass(frozen=True)
 class Seen:
-    """What a worker sent up to its end, whatever that was."""
+    """What a worker sent up to its end, whatever that was.
+
+    Attributes:
+        facts: what was run where.
+        steps: of the eager part.
+        findings: the last that it sent.
+        notes: what was not checked.
+        kinds: of the strict part: why ops with a kernel ran on the CPU, by functional base name.
+        problem: of the strict part: what its step raised.
+    """
 
     facts: protocol.Facts | None = None
     steps: tuple[Step, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[NotChecked, ...] = ()
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    problem: str | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from smoketest.findings.report import (
     EagerPart,
     Environment,
     Finding,
+    Kind,
     NotChecked,
     OperatorRow,
     Step,
@@ -41,10 +42,11 @@ __all__ = [
     "Result",
     "StepDone",
     "TimedPartOver",
+    "Why",
     "parse_event",
 ]
 
-Part = Literal["eager", "compile"]
+Part = Literal["eager", "compile", "strict"]
 BREADCRUMB_SIZE = 1024
 
 
@@ -144,6 +146,17 @@ class Note(Message):
     not_checked: NotChecked
 
 
+class Why(Message):
+    """What the strict witness saw: why ops with a kernel ran on the CPU, by functional base name.
+
+    ``problem`` is what the step raised there, beside refusals; the kinds are those of the ops before.
+    """
+
+    event: Literal["why"] = "why"
+    kinds: dict[str, Kind]
+    problem: str | None = None
+
+
 class Heartbeat(Message):
     """The worker lives, whatever its main thread does; sent every second."""
 
@@ -187,6 +200,7 @@ Event = Annotated[
     | TimedPartOver
     | FindingsSoFar
     | Note
+    | Why
     | Heartbeat
     | Failed
     | Result,

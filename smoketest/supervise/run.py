@@ -40,6 +40,7 @@ from smoketest.supervise.output import HeardOps, with_heard
 from smoketest.supervise.process import LineTooLong, WorkerProcess, worker_command
 from smoketest.supervise.progress import NoProgress, Progress
 from smoketest.supervise.signals import Interrupts
+from smoketest.supervise.strict import told, unexplained
 from smoketest.supervise.unfit import advised
 
 __all__ = ["Limits", "Options", "run_check"]
@@ -148,6 +149,7 @@ class _Part:
         self.timed_part_over = False
         self.last_sign = process.started
         self.last_word: float | None = None  # when its result or its failure came
+        self.why: protocol.Why | None = None
         self.result: protocol.Result | None = None
         self.failed: protocol.Failed | None = None
         self.stopped: Outcome | None = None  # why we ended it
@@ -181,6 +183,8 @@ class _Part:
                 self.findings = findings
             case protocol.Note(not_checked=note):
                 self.notes.append(note)
+            case protocol.Why():
+                self.why = message
             case protocol.TimedPartOver():
                 self.timed_part_over = True
             case protocol.Failed():
@@ -192,7 +196,9 @@ class _Part:
         """How the part ended, once its process did."""
         if self.name == "eager" and self.facts is not None and self.facts.device.kind == "neuron":
             self._add_heard()  # the kernels of an emulated device are known: nothing is to be heard of them
-        return Record(self._outcome(code), Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes)))
+        why = self.why or protocol.Why(kinds={})
+        seen = Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes), why.kinds, why.problem)
+        return Record(self._outcome(code), seen)
 
     def _add_heard(self) -> None:
         """Make findings of what the output names."""
@@ -237,13 +243,14 @@ class _Run:
         self.selector = selectors.DefaultSelector()
         try:
             self._start("eager", self.check.training.timeout)
-            while len(self.over) < 2:
+            while not {"eager", "compile"} <= self.over.keys() or self.running:
                 self._wait()
                 for part in list(self.running.values()):
                     self._read(part)
                     self._enforce(part)
                     if part.process.has_ended():
                         self._finish(part)
+                self._maybe_ask_why()
                 self._maybe_compile()
         finally:
             for part in list(self.running.values()):  # a second Ctrl-C, or a fault of ours
@@ -251,7 +258,7 @@ class _Run:
                 part.close()
             self.selector.close()
             self.journal.close()
-        return self.over["eager"], self.over["compile"]
+        return told(self.over["eager"], self.over.get("strict")), self.over["compile"]
 
     def _wait(self) -> None:
         if self.running:
@@ -289,6 +296,14 @@ class _Run:
             unless_it_starts.pop_all()
         return _Part(name, process, log, crumb, timeout)
 
+    def _maybe_ask_why(self) -> None:
+        """Start the strict witness where it has something to tell, once the eager worker has left the device."""
+        eager = self.over.get("eager")
+        if eager is None or eager.status != "ran" or self.interrupts.name is not None:
+            return
+        if "strict" not in self.running.keys() | self.over.keys() and unexplained(eager.seen.findings):
+            self._start("strict", self.check.training.timeout / 2)
+
     def _maybe_compile(self) -> None:
         """Start the compile probe as soon as it disturbs no timed step, or say why it is not started."""
         if "compile" in self.running or "compile" in self.over:
@@ -298,7 +313,9 @@ class _Run:
             self._end("compile", Record(Interrupted(f"interrupted by {self.interrupts.name} before it was started")))
         elif (reason := self._no_compile(eager)) is not None:
             self._end("compile", Record(Skipped(reason)))
-        elif eager is not None or (self.timed_part_over and self.device != "neuron"):
+        elif self.device == "neuron" and (eager is None or "strict" in self.running):
+            return  # one process at a time has the core
+        elif eager is not None or self.timed_part_over:
             self._start("compile", self.check.compile.timeout)
 
     def _no_compile(self, eager: Record | None) -> str | None:
@@ -355,7 +372,7 @@ class _Run:
         if self.interrupts.name is not None:
             self._stop(part, Interrupted(f"interrupted by {self.interrupts.name} {part.where()}"))
         elif now - part.process.started > part.timeout:
-            key = "training.timeout" if part.name == "eager" else "compile.timeout"
+            key = {"eager": "training.timeout", "strict": "half of training.timeout"}.get(part.name, "compile.timeout")
             text = f"the {part.name} part took longer than {part.timeout:g} s ({key}) and was stopped {part.where()}"
             self._stop(part, TimedOut(part.timeout, text))
         elif now - part.last_sign > limits.silence:

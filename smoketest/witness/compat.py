@@ -8,7 +8,15 @@ from typing import Any
 import torch
 import torch.autograd.graph
 
-__all__ = ["ENGINE", "NO_SEQUENCE", "current_node", "has_device_kernel", "next_sequence_number"]
+__all__ = [
+    "ENGINE",
+    "NO_SEQUENCE",
+    "current_node",
+    "has_device_kernel",
+    "next_sequence_number",
+    "overloads_of",
+    "registry_is_readable",
+]
 
 NO_SEQUENCE = 2**64 - 1
 """The sequence number of nodes that no op made: gradient accumulation into a leaf."""
@@ -26,6 +34,18 @@ def next_sequence_number() -> int:
     """The number the next autograd node made on this thread gets: the one made last has this minus one."""
     number: int = torch._C._autograd._get_sequence_nr()
     return number
+
+
+def registry_is_readable() -> bool:
+    """Whether this PyTorch lets its table of kernels be read."""
+    needed = ("_dispatch_has_kernel_for_dispatch_key", "_jit_get_schemas_for_operator")
+    return all(callable(getattr(torch._C, name, None)) for name in needed)
+
+
+def overloads_of(op: str) -> list[str]:
+    """Full names of the overloads of ``aten::sort``: ``aten::sort``, ``aten::sort.values_stable`` and so on."""
+    schemas = torch._C._jit_get_schemas_for_operator(op)
+    return [f"{op}.{schema.overload_name}" if schema.overload_name else op for schema in schemas]
 
 
 def has_device_kernel(overload: str) -> bool:

@@ -9,13 +9,14 @@ from typing import Literal
 from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.findings.identity import functional_base
 from smoketest.findings.report import Grounds, Kind, OperatorRow, Phase
+from smoketest.findings.wordings import WHY_ON_CPU
 from smoketest.operators.evidence import base_name, grounds_for, reports
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
-from smoketest.witness.compat import has_device_kernel
 from smoketest.witness.dispatch import Calls, OpKey, signature_text
 from smoketest.witness.hidden import computes_on_device
 from smoketest.witness.hostsync import sync_message, sync_remedy
+from smoketest.witness.registry import Registry
 from smoketest.witness.sites import Line
 from smoketest.witness.warnings import SeenWarning
 
@@ -36,7 +37,7 @@ class Evidence:
         traced: calls of the traced step; empty before it.
         counted_by: which witness told what each call of the traced step reached: ``tracker``, or ``kernels``, which is
             exact for composites too.
-        strict: why ops with a kernel fell back, by functional base name, as the strict witness told; empty without it.
+        registry: which ops have a kernel of the backend's, on a real device.
         complete: whether the traced step came to its end; its counts are lower bounds where it did not.
     """
 
@@ -45,7 +46,7 @@ class Evidence:
     warned: Collection[SeenWarning] = ()
     traced: TracedCalls = field(default_factory=dict)
     counted_by: Literal["tracker", "kernels"] = "tracker"
-    strict: Mapping[str, Kind] = field(default_factory=dict)
+    registry: Registry = field(default_factory=Registry)
     complete: bool = True
 
 
@@ -174,9 +175,10 @@ def _traced(
 ) -> Observation:
     counted = evidence.counted_by == "kernels"
     own = is_exact(key.op, name)
-    kind = _kind(name, profile, evidence.strict)
+    has_kernel = _has_kernel(name, profile, evidence.registry)
+    kind = _kind(has_kernel)
     tracked = {"tracker"} & {"tracker" for when in (key.phase, None) if (name, when) in evidence.tracked}
-    grounds = _grounds(name, profile)
+    grounds = _grounds(name, has_kernel, profile)
     return Observation(
         rule="NST101",
         op=name,
@@ -191,7 +193,7 @@ def _traced(
         exact=counted or own,
         bytes=calls.bytes if calls.bytes and (own or _is_foreach_of(key.op, name)) else None,
         witnesses=frozenset({evidence.counted_by, "dispatch"} | tracked | _warning(name, warned)) | _why(kind, profile),
-        message=_message(name, kind, grounds, profile),
+        message=_message(name, has_kernel, grounds, profile),
     )
 
 
@@ -210,8 +212,9 @@ def _untraced_name(name: str, phase: Phase | None, tracked: set[tuple[str, Phase
 def _unplaced(
     name: str, phase: Phase | None, profile: OperatorProfile | None, witnesses: frozenset[str], evidence: Evidence
 ) -> Observation:
-    grounds = _grounds(name, profile)
-    kind = _kind(name, profile, evidence.strict)
+    has_kernel = _has_kernel(name, profile, evidence.registry)
+    grounds = _grounds(name, has_kernel, profile)
+    kind = _kind(has_kernel)
     where = ""
     if phase == "setup":
         again = any(when != "setup" for other, when in evidence.tracked if other == name)
@@ -226,13 +229,13 @@ def _unplaced(
         phase=phase,
         exact=False,
         witnesses=witnesses | _why(kind, profile),
-        message=where + _message(name, kind, grounds, profile),
+        message=where + _message(name, has_kernel, grounds, profile),
     )
 
 
-def _message(name: str, kind: Kind, grounds: Grounds | None, profile: OperatorProfile | None) -> str:
-    if kind in _WHY:
-        return f"{name} has a kernel on the device, {_WHY[kind]}"
+def _message(name: str, has_kernel: bool | None, grounds: Grounds | None, profile: OperatorProfile | None) -> str:
+    if has_kernel:
+        return f"{name} has a kernel on the device, {WHY_ON_CPU['unknown']}"
     if profile is None or grounds == "measured":
         return f"{name} ran on the CPU"
     if grounds == "reported":
@@ -252,33 +255,26 @@ def _message(name: str, kind: Kind, grounds: Grounds | None, profile: OperatorPr
     )
 
 
-_WHY: dict[Kind, str] = {
-    "recovered": "which failed, and the CPU took over",
-    "rejected": "which refused these dtypes, shapes or layouts, and the CPU took over",
-    "unknown": "and ran on the CPU all the same",
-}
-
-
-def _grounds(name: str, profile: OperatorProfile | None) -> Grounds | None:
+def _grounds(name: str, has_kernel: bool | None, profile: OperatorProfile | None) -> Grounds | None:
     """None for an op that has a kernel in the profile: it fell back on this device, and predicts nothing of another."""
     if profile is None:
         return "measured"
-    return None if _has_kernel(name, profile) else grounds_for(name, profile)
+    return None if has_kernel else grounds_for(name, profile)
 
 
-def _kind(name: str, profile: OperatorProfile | None, strict: Mapping[str, Kind]) -> Kind:
-    """By the registry whether there is a kernel, and by the strict witness why it did not run."""
-    return strict.get(functional_base(name), "unknown") if _has_kernel(name, profile) else "unimplemented"
+def _has_kernel(name: str, profile: OperatorProfile | None, registry: Registry) -> bool | None:
+    if profile is None:
+        return registry.has_kernel(name)
+    return profile.is_native(name) or name in profile.recovered_as.values()  # which are recorded of kernels only
 
 
-def _has_kernel(name: str, profile: OperatorProfile | None) -> bool:
-    return has_device_kernel(name) if profile is None else profile.is_native(name)
+def _kind(has_kernel: bool | None) -> Kind:
+    """Unknown where there is a kernel, or nobody can tell: why it did not run, the strict witness may say later."""
+    return "unimplemented" if has_kernel is False else "unknown"
 
 
 def _why(kind: Kind, profile: OperatorProfile | None) -> frozenset[str]:
     """Who told the kind. On the emulated device that is the profile, and PyTorch's registry only repeats it."""
-    if kind in ("recovered", "rejected"):
-        return frozenset({"strict"})
     return frozenset({"registry"} if kind == "unimplemented" and profile is None else ())
 
 

@@ -3,7 +3,8 @@
 With ``TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS=1`` the device raises where it would have recovered on the CPU;
 ops without a kernel fall back as ever ([PUB] env-vars page, [PRE] internals 2.2 and 2.5). So a step under the variable
 tells ``recovered`` and ``rejected`` from ``unimplemented``. Part of the backend reads the variable once, so it takes a
-fresh process (`smoketest.worker.strict`), with another model, which the step may change as it likes.
+fresh process (`smoketest.worker.strict`), with another model, which the step may change as it likes. The supervisor
+starts it when the eager worker is gone, which held the core, and joins what it tells (`smoketest.supervise.strict`).
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from smoketest.worker.environment import read_environment
 
 __all__ = ["main"]
 
+_STRICT = "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS"  # `witness.strict` tells what it does; it imports torch
+
 
 def main(arguments: list[str]) -> int:
     """Run the request in the file named by the only argument; the exit code is 0 however the part ends."""
@@ -43,6 +45,8 @@ def main(arguments: list[str]) -> int:
 
 def _run(request: Request, channel: Channel) -> None:
     environment = read_environment(os.environ)
+    if request.part == "strict":
+        os.environ[_STRICT] = "1"  # the backend reads it once, when it is imported, and again at a failure
     kind = _settle(request.device)
     if kind != "neuron":
         # torch-neuronx, where it is installed, loads itself when torch is imported, and takes the only spare backend.
@@ -70,6 +74,10 @@ def _run(request: Request, channel: Channel) -> None:
         from smoketest.worker import eager
 
         eager.run(job)
+    elif request.part == "strict":
+        from smoketest.worker import strict
+
+        strict.run(job)
     else:
         from smoketest.worker.compile import run as run_compile
 

@@ -29,7 +29,7 @@ from smoketest.witness.kernels import Kernels
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 from smoketest.witness.tracker import Tracker
 from smoketest.witness.warnings import FallbackWarnings
-from smoketest.worker import describe, strict
+from smoketest.worker import describe
 from smoketest.worker.clock import StepClock
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastOp
@@ -95,25 +95,8 @@ class EagerRun:
                 raise  # a process that the user's code forked
             self.give_up(error, workload, index, role)
         else:
-            self.ask_why()
             self.compare_losses()
             self.finish("ran")
-
-    def ask_why(self) -> None:
-        """Have the strict witness look, where an op that has a kernel ran on the CPU all the same."""
-        unknown = sorted({f.op for f in self.sent if f.rule == "NST101" and f.kind == "unknown" and f.op})
-        if not unknown:
-            return
-        self.job.emit(PhaseStarted(name="strict"))
-        check, device = self.job.check, self.job.device
-        past = isinstance(device, EmulatedAdapter) and device.device.continue_past_errors
-        told = strict.ask(check, device.kind, past, timeout=check.training.timeout / 2)
-        if isinstance(told, str):
-            self.job.note(f"why {', '.join(unknown)} ran on the CPU", f"the strict witness could not tell: {told}")
-            return
-        self.evidence.strict = told
-        self.known = ()
-        self.send_findings()
 
     def compare_losses(self) -> None:
         """Have plain CPU make the first step again, where the loss of that one was not finite: it costs no more."""

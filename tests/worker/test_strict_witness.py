@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from smoketest.config import Check
+from smoketest.findings import Report
+from smoketest.supervise.run import Options, run_check
 from smoketest.witness.strict import refusal
 
 NET = """import os
 import torch
 from torch import nn
 import smoketest
+
+STRICT = os.environ.get("TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS") == "1"
+LOCK = os.path.join(os.path.dirname(__file__), "core")
 
 
 class Net(nn.Module):
@@ -22,14 +29,21 @@ class Net(nn.Module):
 
     def forward(self, x):
         y = self.out(x).exp()
+        y = y[torch.tensor([1, 0], device=x.device)]
         return torch.atan2(y, x)
 
 
 def make_model():
-    if os.environ.get("TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS") == "1":
+    import fcntl
+
+    global core  # one process at a time has it, until it ends
+    core = open(LOCK, "w")
+    fcntl.flock(core, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if STRICT:
         ONCE_MORE
     device = smoketest.emulate()
     device.inject_failure("aten::exp")
+    device.inject_failure("aten::index.Tensor")
     return Net()
 
 
@@ -42,28 +56,35 @@ def loss_fn(output, batch):
 """
 
 
-def run(run_worker: Any, folder: Path, once_more: str) -> Any:
+def run(folder: Path, once_more: str, worker: str = "smoketest.worker", **check: Any) -> Report:
     file = folder / "net.py"
     file.write_text(NET.replace("ONCE_MORE", once_more))
-    return run_worker({"workload": str(file), "training": {"steps": 1}})
+    asked = Check.model_validate(
+        {"name": "net", "workload": file, "training": {"steps": 1}, "compile": {"enabled": False}, **check}
+    )
+    return run_check(asked, Options(output=folder, root=folder, worker=worker))
 
 
 @pytest.fixture(scope="module")
-def told(run_worker: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return run(run_worker, tmp_path_factory.mktemp("told"), "pass")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return run(tmp_path_factory.mktemp("told"), "pass")
 
 
 @pytest.fixture(scope="module")
-def untold(run_worker: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return run(run_worker, tmp_path_factory.mktemp("untold"), "raise OSError('the cores are taken')")
+def untold(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return run(tmp_path_factory.mktemp("untold"), "raise OSError('no room')")
 
 
-def of(worker: Any, op: str) -> Any:
-    (found,) = [f for f in worker.findings if f.op == op and f.phase == "forward"]
+def of(report: Report, op: str) -> Any:
+    (found,) = [f for f in report.findings if f.op == op and f.phase == "forward"]
     return found
 
 
-def test_a_kernel_that_fails_is_recovered_and_a_missing_one_unimplemented(told: Any) -> None:
+def why(report: Report) -> dict[str, str]:
+    return {entry.what: entry.why for entry in report.not_checked if entry.what.startswith("why ")}
+
+
+def test_a_kernel_that_fails_is_recovered_and_a_missing_one_unimplemented(told: Report) -> None:
     assert told.eager.status == "ran"
     failing = of(told, "aten::exp")
     assert failing.kind == "recovered"
@@ -74,17 +95,38 @@ def test_a_kernel_that_fails_is_recovered_and_a_missing_one_unimplemented(told: 
     missing = of(told, "aten::atan2.out")
     assert missing.kind == "unimplemented"
     assert "strict" not in missing.witnesses
+    assert why(told) == {}
 
 
-def test_without_the_strict_witness_the_kind_is_unknown_and_the_finding_the_same(told: Any, untold: Any) -> None:
+def test_a_bare_name_as_hand_written_kernels_record_it_is_that_of_an_op_with_a_kernel(told: Report) -> None:
+    index = of(told, "index")
+    assert (index.kind, index.called_as, index.grounds) == ("recovered", "aten::index.Tensor", None)
+
+
+def test_without_the_strict_witness_the_kind_is_unknown_and_the_finding_the_same(told: Report, untold: Report) -> None:
     failing = of(untold, "aten::exp")
     assert failing.kind == "unknown"
     assert "strict" not in failing.witnesses
+    assert failing.message == "aten::exp has a kernel on the device, and ran on the CPU all the same"
     assert failing.id == of(told, "aten::exp").id
     assert {f.id for f in untold.findings} == {f.id for f in told.findings}
-    (note,) = [n.not_checked for n in untold.of("note") if n.not_checked.what.startswith("why ")]
-    assert note.what == "why aten::exp ran on the CPU"
-    assert "the cores are taken" in note.why
+    ((what, reason),) = why(untold).items()
+    assert what == "why aten::exp, index ran on the CPU"
+    assert reason.startswith("the strict witness could not tell: the step raised there: ")
+    assert "no room" in reason
+
+
+def test_on_a_device_with_room_for_one_process_the_strict_witness_starts_when_the_eager_one_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKER", "1")
+    report = run(tmp_path, "pass", worker="tests.supervise.neuron_worker", device="neuron")
+    assert report.eager.status == "ran"  # `make_model` takes the only core, and keeps it while its process lives
+    assert (of(report, "aten::exp").kind, of(report, "aten::exp").grounds) == ("recovered", "measured")
+    assert of(report, "aten::atan2.out").kind == "unimplemented"
+    assert why(report) == {}
+    lines = (tmp_path / "net" / "log" / "events.jsonl").read_text().splitlines()
+    assert [e["part"] for e in map(json.loads, lines) if e["event"]["event"] == "hello"] == ["eager", "strict"]
 
 
 @pytest.mark.parametrize(
