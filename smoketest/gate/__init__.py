@@ -1,5 +1,6 @@
-"""The verdict: what a check's policy makes of its findings. Pure functions."""
+"""The verdict: what a check's policy and its baseline make of its findings. Pure functions."""
 
-from smoketest.gate.policy import Judgement, judge, judge_report
+from smoketest.gate.baseline import Baseline
+from smoketest.gate.policy import Judgement, judge, judge_report, new_baseline
 
-__all__ = ["Judgement", "judge", "judge_report"]
+__all__ = ["Baseline", "Judgement", "judge", "judge_report", "new_baseline"]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from smoketest.config.models import Allow, Gate
 from smoketest.findings.identity import functional_base
+from smoketest.findings.report import Baseline as BaselineInfo
 from smoketest.findings.report import Finding, PartStatus, Report, Verdict
 from smoketest.findings.rules import RULES
+from smoketest.gate.baseline import Against, Baseline, against, baseline_of
+from smoketest.gate.coverage import FALLBACKS_NOT_CHECKED, Coverage, part_of
 
-__all__ = ["FALLBACKS_NOT_CHECKED", "Judgement", "judge", "judge_report", "unused_allowances"]
-
-FALLBACKS_NOT_CHECKED = "fallbacks"
-"""A `NotChecked` whose ``what`` begins with this says that no witness could tell where ops ran: never "clean"."""
+__all__ = ["FALLBACKS_NOT_CHECKED", "Judgement", "judge", "judge_report", "new_baseline", "unused_allowances"]
 
 _FIRM = ("measured", "reported", "cannot_lower")
 _NOUNS = {
@@ -36,6 +36,7 @@ _NOUNS = {
     "environment": ("environment fault", "environment faults"),
 }
 _MOST_NAMED = 3
+Status = Literal["pass", "fail", "error"]
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,20 @@ class Judgement:
     """What the gate says.
 
     Attributes:
-        findings: the findings, each with its verdict; one that an allowance touches says so in its message.
+        findings: the findings, each with its verdict; one that an allowance or the baseline touches says so in its
+            message.
         status: ``error`` where the check could not be carried out, so that neither of the others would be true.
         exit_code: 0 only for ``pass``. A crash, a broken device or failing user code has a code of its own, which is
             the supervisor's to give.
         headline: one sentence, warnings always counted. "clean" is said only where every part that was asked for ran.
+        fixed: ids of findings that the baseline has and nothing needs any more.
     """
 
     findings: tuple[Finding, ...]
-    status: Literal["pass", "fail", "error"]
+    status: Status
     exit_code: Literal[0, 1]
     headline: str
+    fixed: tuple[str, ...] = ()
 
 
 def judge(
@@ -68,6 +72,9 @@ def judge(
     unknown: Sequence[str] = (),
     gaps: Sequence[str] = (),
     can_fall_back: bool = True,
+    parity_status: PartStatus = "skipped",
+    baseline: Baseline | None = None,
+    strict: bool = False,
 ) -> Judgement:
     """Give every finding its verdict, and the whole its headline.
 
@@ -83,38 +90,94 @@ def judge(
         gaps: what the compile probe did not see, such as frames that Dynamo skipped; named beside "clean" and beside
             denials.
         can_fall_back: False on plain CPU, where no run can be called clean, yet one without denied findings passes.
+        parity_status: how the comparison with plain CPU ended.
+        baseline: accepted findings: a known one that is no worse does not deny.
+        strict: whether entries of the baseline that nothing needs any more fail the check.
     """
     findings = tuple(findings)
+    coverage = Coverage(
+        eager=eager_status == "ran",
+        compile=compile_status == "ran",
+        parity=parity_status == "ran",
+        fallbacks=can_fall_back and not unknown,
+    )
     judged = tuple(_judged(finding, gate, today) for finding in findings)
-    denied = [finding for finding in judged if finding.verdict == "deny"]
-    ran = {"eager": eager_status == "ran", "compile": compile_status == "ran"}
+    compared, fixed = "", tuple[str, ...]()
+    if baseline is not None:
+        held = against(judged, baseline, coverage)
+        judged, fixed = tuple(_held(finding, held) for finding in judged), tuple(entry.id for entry in held.fixed)
+        compared = _compared(judged, fixed)
     told = problem is None and can_fall_back
-    tail = _warnings(judged) + _expired(gate, today) + (_unused(gate, findings, ran, today) if told else "")
-    if problem is not None:
+    tail = _warnings(judged) + compared + _expired(gate, today)
+    tail += _unused(gate, judged, coverage, today) if told else ""
+    ends = _Ends(eager_status, compile_status, problem, op_calls, tuple(unknown), tuple(gaps), can_fall_back)
+    status, headline = _sum_up(judged, ends, tail)
+    if strict and fixed and status == "pass":
+        status, headline = "fail", _ratchet(fixed, headline)
+    return Judgement(judged, status, 0 if status == "pass" else 1, headline, fixed)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """How a check ended; as the arguments of `judge`."""
+
+    eager: PartStatus
+    compile: PartStatus
+    problem: str | None
+    op_calls: int | None
+    unknown: tuple[str, ...]
+    gaps: tuple[str, ...]
+    can_fall_back: bool
+
+
+def _sum_up(judged: Sequence[Finding], ends: _Ends, tail: str) -> tuple[Status, str]:
+    """Status and headline of findings that have their verdicts; `tail` counts what does not deny."""
+    denied = [finding for finding in judged if finding.verdict == "deny"]
+    if ends.problem is not None:
         seen = f"{_denials(denied)}, {tail}" if denied else f"no denied finding, {tail}"
-        return Judgement(judged, "error", 1, f"{problem}; seen until then: {seen}" if judged else problem)
+        return "error", f"{ends.problem}; seen until then: {seen}" if judged else ends.problem
     if denied:
-        return Judgement(judged, "fail", 1, f"{_denials(denied)}, {tail}{_partly(eager_status, compile_status, gaps)}")
-    if eager_status != "ran":
-        return Judgement(judged, "error", 1, f"not clean: the eager part {_ended(eager_status)}, {tail}")
-    if unknown and can_fall_back:
-        return Judgement(judged, "error", 1, f"unknown: fallbacks were not checked ({'; '.join(unknown)}), {tail}")
-    if compile_status not in ("ran", "skipped"):
-        return Judgement(judged, "error", 1, f"not clean: the compile probe {_ended(compile_status)}, {tail}")
-    counted = "" if op_calls is None else f"{op_calls:,} op calls, "
-    also = ["not compiled"] if compile_status == "skipped" else list(gaps)
-    if not can_fall_back:
+        return "fail", f"{_denials(denied)}, {tail}{_partly(ends.eager, ends.compile, ends.gaps)}"
+    if ends.eager == "skipped" and ends.compile == "ran":
+        also = ["not run eagerly", *ends.gaps]
+        return "pass", f"compile probe alone: no denied finding, {tail}; {'; '.join(also)}"
+    if ends.eager != "ran":
+        return "error", f"not clean: the eager part {_ended(ends.eager)}, {tail}"
+    if ends.unknown and ends.can_fall_back:
+        return "error", f"unknown: fallbacks were not checked ({'; '.join(ends.unknown)}), {tail}"
+    if ends.compile not in ("ran", "skipped"):
+        return "error", f"not clean: the compile probe {_ended(ends.compile)}, {tail}"
+    counted = "" if ends.op_calls is None else f"{ends.op_calls:,} op calls, "
+    also = ["not compiled"] if ends.compile == "skipped" else list(ends.gaps)
+    if not ends.can_fall_back:
         also.insert(0, "plain CPU, so fallbacks were not checked")
-        return Judgement(judged, "pass", 0, f"{counted}no denied finding, {tail}; {'; '.join(also)}")
+        return "pass", f"{counted}no denied finding, {tail}; {'; '.join(also)}"
     if also:
-        return Judgement(
-            judged, "pass", 0, f"clean in eager mode: {counted}no denied finding, {tail}; {'; '.join(also)}"
-        )
-    return Judgement(judged, "pass", 0, f"clean: {counted}no denied finding, {tail}")
+        return "pass", f"clean in eager mode: {counted}no denied finding, {tail}; {'; '.join(also)}"
+    return "pass", f"clean: {counted}no denied finding, {tail}"
 
 
-def judge_report(report: Report, gate: Gate, *, problem: str | None, today: dt.date) -> Report:
-    """The report with verdicts, status, exit code and headline filled in from what it holds itself."""
+def judge_report(
+    report: Report,
+    gate: Gate,
+    *,
+    problem: str | None,
+    today: dt.date,
+    baseline: Baseline | None = None,
+    baseline_file: str | None = None,
+    strict: bool = False,
+) -> Report:
+    """The report with verdicts, status, exit code and headline filled in from what it holds itself.
+
+    Args:
+        report: without verdicts.
+        gate: the check's policy.
+        problem: why the check came to no end; None where it did.
+        today: allowances that expire before this day do not count.
+        baseline: accepted findings.
+        baseline_file: where they are from, for the report.
+        strict: whether entries of the baseline that nothing needs any more fail the check.
+    """
     result = judge(
         report.findings,
         gate,
@@ -126,9 +189,35 @@ def judge_report(report: Report, gate: Gate, *, problem: str | None, today: dt.d
         unknown=[entry.why for entry in report.not_checked if entry.what.startswith(FALLBACKS_NOT_CHECKED)],
         gaps=_gaps(report),
         can_fall_back=report.device.kind != "cpu",
+        parity_status=report.parity.status,
+        baseline=baseline,
+        strict=strict,
     )
     changes = {name: getattr(result, name) for name in ("findings", "status", "exit_code", "headline")}
+    if baseline is not None:
+        changes["baseline"] = BaselineInfo(file=baseline_file, fixed=result.fixed, note=_other_device(report, baseline))
     return report.model_copy(update=changes)
+
+
+def new_baseline(report: Report, gate: Gate, today: dt.date, before: Baseline | None = None) -> Baseline:
+    """The baseline that accepts what a report found and the policy does not allow anyhow.
+
+    Args:
+        report: of a check that came to its end.
+        gate: the check's policy.
+        today: allowances that expire before this day do not count.
+        before: the baseline up to now; what is in it of a part that did not run stays.
+    """
+    return baseline_of(report, [_judged(finding, gate, today) for finding in report.findings], before)
+
+
+def _other_device(report: Report, baseline: Baseline) -> str | None:
+    if baseline.device == report.device.kind:
+        return None
+    return (
+        f"the baseline was made on the {baseline.device} device and this is a run on the {report.device.kind} one:"
+        " what is fixed or new may be the difference between them"
+    )
 
 
 def _gaps(report: Report) -> list[str]:
@@ -155,8 +244,28 @@ def _judged(finding: Finding, gate: Gate, today: dt.date) -> Finding:
             notes.append(over)
     message = finding.message
     for note in notes:
-        message = f"{message.rstrip('.')}. {note}" if message else note
+        message = _joined(message, note)
     return finding.model_copy(update={"verdict": verdict, "message": message})
+
+
+def _held(finding: Finding, held: Against) -> Finding:
+    """The finding with what the baseline says of it: a known one is accepted, a worse one is not."""
+    if finding.verdict == "allow":
+        return finding
+    if finding.id in held.known:
+        if finding.verdict == "warn":
+            return finding.model_copy(update={"status": "known"})
+        message = _joined(finding.message, "Known: it is in the baseline.")
+        return finding.model_copy(update={"status": "known", "verdict": "allow", "message": message})
+    if finding.id in held.worse:
+        how = "; ".join(str(change) for change in held.worse[finding.id])
+        message = _joined(finding.message, f"Worse than in the baseline: {how}.")
+        return finding.model_copy(update={"status": "worse", "message": message})
+    return finding.model_copy(update={"status": "new"})
+
+
+def _joined(message: str, note: str) -> str:
+    return f"{message.rstrip('.')}. {note}" if message else note
 
 
 def _policy(finding: Finding, gate: Gate) -> Verdict:
@@ -228,10 +337,23 @@ def _denials(denied: Sequence[Finding]) -> str:
 
 def _warnings(judged: Sequence[Finding]) -> str:
     count = sum(finding.verdict == "warn" for finding in judged)
-    allowed = sum(finding.verdict == "allow" for finding in judged)
+    allowed = sum(finding.verdict == "allow" and finding.status != "known" for finding in judged)
     return (_count(count, ("warning", "warnings")) if count else "no warnings") + (
         f", {allowed:,} allowed" if allowed else ""
     )
+
+
+def _compared(judged: Sequence[Finding], fixed: Sequence[str]) -> str:
+    """What the baseline says, such as ``, against the baseline: 1 new, 12 known``."""
+    counts = Counter(finding.status or "" for finding in judged) + Counter({"fixed": len(fixed)})
+    parts = [f"{counts[name]:,} {name}" for name in ("new", "worse", "known", "fixed") if counts[name]]
+    return f", against the baseline: {', '.join(parts) or 'nothing on either side'}"
+
+
+def _ratchet(fixed: Sequence[str], headline: str) -> str:
+    entries, need = ("1 entry of the baseline", "it") if len(fixed) == 1 else (f"{len(fixed):,} entries", "them")
+    entries += "" if len(fixed) == 1 else " of the baseline"
+    return f"{entries} must go, nothing needs {need} any more; else {headline}"
 
 
 def _expired(gate: Gate, today: dt.date) -> str:
@@ -249,20 +371,18 @@ def unused_allowances(gate: Gate, findings: Iterable[Finding]) -> list[Allow]:
     return [entry for entry in gate.allow if not any(_matches(entry, finding) for finding in given)]
 
 
-def _unused(gate: Gate, findings: Sequence[Finding], ran: Mapping[str, bool], today: dt.date) -> str:
+def _unused(gate: Gate, findings: Sequence[Finding], coverage: Coverage, today: dt.date) -> str:
     """The allowances that fit no finding of parts that ran to their ends, at most three of them in their own words.
 
-    One that may belong to a part that did not run is not spoken of: a rule NST2xx is the compile probe's, NST1xx the
-    eager part's, and an entry without a rule may be either's. Nor is one that has expired, which is told apart.
+    One that may belong to a part that did not run is not spoken of: an entry without a rule may be the eager part's or
+    the compile probe's. Nor is one that has expired, which is told apart.
     """
     idle = []
     for entry in unused_allowances(gate, findings):
         if _is_expired(entry, today):
             continue
-        needs = (
-            ["eager", "compile"] if entry.rule is None else ["compile" if entry.rule.startswith("NST2") else "eager"]
-        )
-        if all(ran[part] for part in needs):
+        needs = ("eager", "compile") if entry.rule is None else (part_of(entry.rule),)
+        if all(part in coverage.parts for part in needs):
             idle.append(entry)
     if not idle:
         return ""

@@ -225,7 +225,10 @@ def test_clean_means_no_denied_finding_and_counts_what_was_looked_at() -> None:
 @pytest.mark.parametrize(
     ("given", "headline"),
     [
-        ({"eager_status": "skipped"}, "not clean: the eager part was skipped, no warnings"),
+        (
+            {"eager_status": "skipped", "compile_status": "skipped"},
+            "not clean: the eager part was skipped, no warnings",
+        ),
         ({"eager_status": "failed"}, "not clean: the eager part failed, no warnings"),
         ({"eager_status": "timed_out"}, "not clean: the eager part timed out, no warnings"),
         ({"compile_status": "crashed"}, "not clean: the compile probe crashed, no warnings"),
@@ -252,6 +255,10 @@ def test_what_was_not_looked_at_is_never_called_clean_and_never_passes(given: di
         (
             {"gaps": ["Dynamo skipped 1 frame, not probed"]},
             "clean in eager mode: 1,234 op calls, no denied finding, no warnings; Dynamo skipped 1 frame, not probed",
+        ),
+        (
+            {"eager_status": "skipped"},
+            "compile probe alone: no denied finding, no warnings; not run eagerly",
         ),
         (
             {"can_fall_back": False, "compile_status": "skipped", "unknown": ["plain CPU"]},
