@@ -8,12 +8,24 @@ from importlib import metadata
 
 from smoketest.errors import DeviceUnavailable
 
-__all__ = ["FIRST", "LIMIT", "find_problem"]
+__all__ = ["BUSY", "FIRST", "LIMIT", "find_problem", "is_there"]
 
 FIRST, LIMIT = (2, 13, 3), (2, 15)
 """Native releases this package drives: 2.13.3 and up to, not with, 2.15 ([PUB] release notes: 2.13.3.0, 2.14.3.0)."""
 
+BUSY = re.compile(r"Logical Neuron Core\(s\) not available|cores busy", re.IGNORECASE)
+"""What the first use of a device says while another process holds its cores. [USER-B4]"""
+
 _INSTALL = "pip install 'neuron-smoketest[neuron]' on a Trn2 or Trn3 machine, or run with --device emulated"
+
+
+def is_there() -> bool:
+    """Whether anything is installed that calls itself torch-neuronx, usable or not."""
+    try:
+        metadata.version("torch-neuronx")
+    except metadata.PackageNotFoundError:
+        return importlib.util.find_spec("torch_neuronx") is not None
+    return True
 
 
 def find_problem() -> DeviceUnavailable | None:

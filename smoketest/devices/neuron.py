@@ -1,4 +1,4 @@
-"""The real device, driven through the documented interface of torch-neuronx only."""
+"""The real device, driven through the documented interface of torch-neuronx wherever there is one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any, Literal
 
-from smoketest.devices.installed import find_problem
+from smoketest.devices import neuron_compat
+from smoketest.devices.installed import BUSY, find_problem
 from smoketest.errors import DeviceUnavailable
 from smoketest.operators.profile import OperatorProfile
 
@@ -18,23 +19,30 @@ class NeuronDevice:
     """A Trainium device in this process.
 
     Args:
-        package: the module ``torch_neuronx``.
-        module: the module ``torch.neuron``.
-        version: of the distribution.
+        version: of the distribution torch-neuronx.
+        get_fallback_ops: reads the tracker; None where this release has none.
+        clear_op_tracking: empties it.
+        synchronize: waits for the device.
 
-    The tracker functions are looked for, not assumed: ``get_fallback_ops`` and ``clear_op_tracking`` were seen up to
-    beta 4 ([USER-B4] xpu-perf) and are unconfirmed for 2.14.
+    The device is asked for as ``neuron``, without an index: a process has one, and under a process group ``neuron:0``
+    is another rank's ([USER-B4]).
     """
 
     kind: Literal["neuron"] = "neuron"
     torch_device = "neuron"
     profile: OperatorProfile | None = None
 
-    def __init__(self, package: Any, module: Any, version: str) -> None:
-        self._module = module
+    def __init__(
+        self,
+        version: str,
+        get_fallback_ops: Callable[[], list[str]] | None,
+        clear_op_tracking: Callable[[], Any] | None,
+        synchronize: Callable[[], Any] | None,
+    ) -> None:
         self._version = version
-        self._get_fallback_ops: Callable[[], list[str]] | None = getattr(package, "get_fallback_ops", None)
-        self._clear_op_tracking: Callable[[], None] | None = getattr(package, "clear_op_tracking", None)
+        self._get_fallback_ops = get_fallback_ops
+        self._clear_op_tracking = clear_op_tracking
+        self._synchronize = synchronize
 
     @property
     def has_tracker(self) -> bool:
@@ -42,8 +50,9 @@ class NeuronDevice:
         return self._get_fallback_ops is not None and self._clear_op_tracking is not None
 
     def synchronize(self) -> None:
-        """Wait for the device: execution may be asynchronous, and the tracker lags behind it."""
-        self._module.synchronize()
+        """Wait for the device: execution may be asynchronous, and tracker and errors lag behind it."""
+        if self._synchronize is not None:
+            self._synchronize()
 
     def fallback_names(self) -> list[str] | None:
         """Names the device's tracker holds; None when this release has none."""
@@ -62,6 +71,10 @@ class NeuronDevice:
         """Nothing: on the device an op that raises ends the step."""
         return []
 
+    def compilations(self) -> int | None:
+        """How often the device compiled in this process; None where this release does not count."""
+        return neuron_compat.compilations()
+
     def note(self) -> str:
         """What this device is."""
         tracker = "" if self.has_tracker else "; this release has no op tracker"
@@ -71,29 +84,76 @@ class NeuronDevice:
 def open_neuron() -> NeuronDevice:
     """Load torch-neuronx and make sure its device answers.
 
+    A device that hangs hangs this call: `smoketest.devices.probing` asks in a process of its own first.
+
     Raises:
-        DeviceUnavailable: it is absent, the placeholder, another product or release, does not load, or has no device.
+        DeviceUnavailable: it is absent, the placeholder, another product or release, does not load, has no device, or
+            its device does not work.
     """
     problem = find_problem()
     if problem is not None:
         raise problem
     version = metadata.version("torch-neuronx")
     try:
-        package = importlib.import_module("torch_neuronx")
+        # torch first: it loads torch-neuronx by its entry point, which is not there yet while the package itself loads.
+        torch = importlib.import_module("torch")
+        importlib.import_module("torch_neuronx")  # where TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch from it
     except Exception as error:  # a broken driver or runtime raises whatever it likes on import
         raise DeviceUnavailable(
-            f"torch-neuronx {version} does not load: {error}",
+            f"torch-neuronx {version} does not load: {_innermost(error)}",
             hint="check `neuron-ls`, and that torch and torch-neuronx are of the same release",
         ) from error
-    module = getattr(importlib.import_module("torch"), "neuron", None)
+    module = getattr(torch, "neuron", None)
     if module is None:
         raise DeviceUnavailable(
             f"torch-neuronx {version} loaded, but did not register torch.neuron",
             hint="check that torch and torch-neuronx are of the same release",
         )
-    if not module.is_available():
+    try:
+        available = bool(module.is_available())
+        if available:
+            _use(torch)
+    except Exception as error:
+        raise _unusable(version, error) from error
+    if not available:
         raise DeviceUnavailable(
             f"torch-neuronx {version} finds no Neuron device",
-            hint="check `neuron-ls`; another process may hold the cores",
+            hint="check that `neuron-ls` lists one; in a container give it the devices",
         )
-    return NeuronDevice(package, module, version)
+    return NeuronDevice(
+        version,
+        neuron_compat.function(neuron_compat.FALLBACKS),
+        neuron_compat.function(neuron_compat.CLEAR),
+        neuron_compat.synchronizer(),
+    )
+
+
+def _use(torch: Any) -> None:
+    """One number to the device and back: the runtime starts with the first use, not before. Compiles nothing."""
+    there = torch.zeros(1).to("neuron")
+    wait = neuron_compat.synchronizer()
+    if wait is not None:
+        wait()
+    back = there.cpu()
+    if back.item() != 0:
+        raise RuntimeError("a zero copied to the device comes back as another number")
+
+
+def _unusable(version: str, error: Exception) -> DeviceUnavailable:
+    text = _innermost(error)
+    if BUSY.search(text):
+        return DeviceUnavailable(
+            f"the Neuron cores are busy: {text}",
+            hint="a core serves one process: `neuron-ls` names who has it; wait, or end it",
+        )
+    return DeviceUnavailable(
+        f"the device of torch-neuronx {version} does not work: {text}",
+        hint="check `neuron-ls`; another process may hold the cores",
+    )
+
+
+def _innermost(error: BaseException) -> str:
+    """The text of what an exception was raised from, on one line: PyTorch wraps what a backend raises on loading."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())[:600] or type(error).__name__

@@ -18,6 +18,7 @@ __all__ = [
     "EagerPart",
     "Environment",
     "Finding",
+    "EnvironmentLine",
     "GraphInfo",
     "Grounds",
     "Kind",
@@ -124,11 +125,25 @@ class DeviceInfo(Model):
 
 
 class Environment(Model):
-    """Versions and settings that a result depends on."""
+    """Versions and settings that a result depends on.
+
+    ``settings`` are environment variables as the user has them, ``set_by_run`` those a run on the real device set
+    itself before torch was imported. ``lines`` are the doctor's, where the real device was asked for.
+    """
 
     python: Text | None = None
     torch: Text | None = None
     torch_neuronx: Text | None = None
+class EnvironmentLine(Model):
+    """One thing the doctor looked at: what is there, what a machine with a Neuron device has there, what to do."""
+
+    topic: Text
+    found: Text
+    expected: Text
+    verdict: Literal["ok", "warn", "fail", "unknown"]
+    advice: Text = ""
+
+
     torch_mlir: Text | None = None
     neuronx_cc: Text | None = None
     platform: Text | None = None
@@ -139,6 +154,8 @@ class WorkloadInfo(Model):
     """What was run: names and sizes, never values."""
 
     model: Text | None = None
+    set_by_run: dict[Text, Text] = {}
+    lines: tuple[EnvironmentLine, ...] = ()
     parameters: int | None = None
     batch: Values | None = None
     optimizer: Text | None = None
@@ -146,7 +163,11 @@ class WorkloadInfo(Model):
 
 
 class Step(Model):
-    """One optimizer step. Times are milliseconds; null where the step is not split (a custom train_step)."""
+    """One optimizer step. Times are milliseconds; null where the step is not split (a custom train_step).
+
+    ``compiling``: whether the device compiled something in it, by its own counter or since its compiler was seen at
+    work; null where neither can tell, and on a device that compiles nothing.
+    """
 
     index: int
     role: Literal["warmup", "timed", "traced"]
@@ -160,6 +181,7 @@ class EagerPart(Model):
     """The eager run. ``op_calls`` and ``distinct_ops`` count every op call of the traced step.
 
     ``host_calls`` says how many of them took and made tensors of the host only.
+    compiling: bool | None = None
     """
 
     status: PartStatus
@@ -208,11 +230,12 @@ class OperatorRow(Model):
     """One functional overload: what eager does with it and what the compiler does.
 
     Eager ``cpu`` is an op of the device that ran on the CPU; ``host`` is a call that took CPU tensors only, or none,
-    such as those of an optimizer that keeps its step counters on the CPU.
+    such as those of an optimizer that keeps its step counters on the CPU. ``unknown``: no witness could tell where it
+    ran.
     """
 
     op: Text
-    eager: Literal["device", "host", "cpu", "mixed", "failed", "not_reached"]
+    eager: Literal["device", "host", "cpu", "mixed", "failed", "unknown", "not_reached"]
     compile: Literal["lowers", "fails", "unknown", "decomposed", "not_reached"]
     calls_per_step: int | None = None
 

@@ -72,6 +72,8 @@ class Request(Message):
         output: the report's folder, for files that go beside it; None where nothing is kept.
     """
 
+        device_settled: whether an earlier worker of the run took ``device`` already; else the real one is asked first.
+        device_timeout: seconds its first use may take.
     part: Part
     check: dict[str, Any]
     device: Literal["auto", "emulated", "neuron", "cpu"]
@@ -84,6 +86,8 @@ class Request(Message):
     output: Path | None = None
 
 
+    device_settled: bool = False
+    device_timeout: float = 120
 class Hello(Message):
     """The worker is up."""
 

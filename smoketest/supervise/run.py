@@ -11,6 +11,7 @@ import selectors
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -58,11 +59,13 @@ class Limits:
         farewell: for a worker that has sent its result to end by itself.
     """
 
+        device: for a real device to answer its first use.
     silence: float = 60
     grace: float = 3
     farewell: float = 10
 
 
+    device: float = 120
 @dataclass(frozen=True)
 class Options:
     """How to run a check.
@@ -235,7 +238,7 @@ class _Run:
         self.running: dict[str, _Part] = {}
         self.over: dict[str, Record] = {}
         self.timed_part_over = False
-        self.device: str | None = None
+        self.device: Literal["emulated", "neuron", "cpu"] | None = None  # what the eager worker took
 
     def parts(self) -> tuple[Record, Record]:
         """Run both parts to their ends, whatever these are."""
@@ -284,9 +287,10 @@ class _Run:
 
             def write_request(events: int) -> None:
                 message = protocol.Request(
-                    part=name, check=self.check.model_dump(mode="json"), device=self.check.device, root=self.root,
-                    events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
-                    strict_limits=self.options.strict_limits,
+                    part=name, check=self.check.model_dump(mode="json"), device=self.device or self.check.device,
+                    root=self.root, events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
+                    strict_limits=self.options.strict_limits, device_timeout=self.options.limits.device,
+                    device_settled=self.device is not None,
                     debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
                 )  # fmt: skip
                 request.write(message.model_dump_json().encode())

@@ -10,11 +10,15 @@ import traceback
 from pathlib import Path
 
 from smoketest.config.models import Check
-from smoketest.devices.base import Kind, neuron_available
-from smoketest.errors import SmoketestError, UserCodeError
+from smoketest.devices.base import Kind
+from smoketest.devices.installed import find_problem, is_there
+from smoketest.devices.probing import ask_device
+from smoketest.devices.settings import apply_settings
+from smoketest.errors import DoesNotFit, SmoketestError, UserCodeError
 from smoketest.findings import SitePolicy
+from smoketest.findings.report import NotChecked
 from smoketest.process import end_with_parent
-from smoketest.supervise.protocol import Failed, Hello, Request
+from smoketest.supervise.protocol import Failed, Hello, Note, PhaseStarted, Request
 from smoketest.worker.breadcrumb import BreadcrumbFile
 from smoketest.worker.channel import Channel
 from smoketest.worker.environment import read_environment
@@ -47,8 +51,10 @@ def _run(request: Request, channel: Channel) -> None:
     environment = read_environment(os.environ)
     if request.part == "strict":
         os.environ[_STRICT] = "1"  # the backend reads it once, when it is imported, and again at a failure
-    kind = _settle(request.device)
-    if kind != "neuron":
+    kind = _settle(request, channel)
+    if kind == "neuron":
+        environment = environment.model_copy(update={"set_by_run": apply_settings(os.environ)})
+    else:
         # torch-neuronx, where it is installed, loads itself when torch is imported, and takes the only spare backend.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     # From here on torch is imported.
@@ -84,11 +90,28 @@ def _run(request: Request, channel: Channel) -> None:
         run_compile(job)
 
 
-def _settle(asked: str) -> Kind:
-    """``auto`` is the real device where torch-neuronx is usable, else the emulated one."""
-    if asked == "auto":
-        return "neuron" if neuron_available() else "emulated"
-    return asked  # type: ignore[return-value]
+def _settle(request: Request, channel: Channel) -> Kind:
+    """``auto`` is the real device where torch-neuronx is usable, else the emulated one.
+
+    The first worker of a run asks the device, in a process of its own; the others are told what it took.
+
+    Raises:
+        DeviceUnavailable: the real device is asked for and cannot be used.
+    """
+    asked = request.device
+    if asked == "emulated" or asked == "cpu":
+        return asked
+    problem = find_problem()
+    if problem is None and not request.device_settled:
+        channel.emit(PhaseStarted(name="device"))
+        problem = ask_device(request.device_timeout)
+    if problem is None:
+        return "neuron"
+    if asked == "neuron":
+        raise problem
+    if is_there():
+        channel.emit(Note(not_checked=NotChecked(what="the real device", why=f"it cannot be used: {problem.message}")))
+    return "emulated"
 
 
 def _expected(error: SmoketestError, debug: bool) -> Failed:
@@ -99,6 +122,7 @@ def _expected(error: SmoketestError, debug: bool) -> Failed:
         hint=_encodable(error.hint) if error.hint is not None else None,
         traceback=_encodable(error.traceback) if isinstance(error, UserCodeError) else "",
         debug=_encodable("".join(traceback.format_exception(error))) if debug else "",
+        is_advised=isinstance(error, DoesNotFit),
     )
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from types import SimpleNamespace
 
 from smoketest.devices import neuron
-from smoketest.worker.__main__ import main
+from smoketest.worker import __main__ as worker
 
 
 def open_stand_in() -> neuron.NeuronDevice:
@@ -20,13 +19,16 @@ def open_stand_in() -> neuron.NeuronDevice:
     from smoketest.devices.emulated.device import emulate
 
     device = emulate(None, warn=False)
-    package = SimpleNamespace(
-        get_fallback_ops=device.get_fallback_ops if "TRACKER" in os.environ else None,
-        clear_op_tracking=device.clear_op_tracking,
+    return neuron.NeuronDevice(
+        "stand-in",
+        device.get_fallback_ops if "TRACKER" in os.environ else None,
+        device.clear_op_tracking,
+        torch.neuron.synchronize,  # type: ignore[attr-defined]
     )
-    return neuron.NeuronDevice(package, torch.neuron, "stand-in")  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
     neuron.open_neuron = open_stand_in
-    sys.exit(main(sys.argv[1:]))
+    worker.find_problem = lambda: None
+    worker.ask_device = lambda seconds: None
+    sys.exit(worker.main(sys.argv[1:]))
