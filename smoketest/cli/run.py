@@ -43,6 +43,9 @@ class _Settings:
     compile: bool
     stop_at_error: bool
     strict_limits: bool
+    baseline: Path | None
+    update_baseline: bool
+    strict_baseline: bool
     debug: bool
     quiet: bool
     output: Path | None  # None: stdout
@@ -90,6 +93,20 @@ def run(
         bool,
         typer.Option("--strict-limits", help="Emulate limits too that only a pre-release is known to have."),
     ] = False,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE|DIR",
+            help="Accept what is in it and fail for what is new or worse (of a folder: NAME.json).",
+        ),
+    ] = None,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write the baseline: accept what is found now.")
+    ] = False,
+    strict_baseline: Annotated[
+        bool, typer.Option("--strict-baseline", help="Fail too where the baseline has what nothing needs any more.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show frames of smoketest itself in errors.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
@@ -117,12 +134,19 @@ def run(
         compile=not no_compile,
         stop_at_error=stop_at_error,
         strict_limits=strict_limits,
+        baseline=baseline,
+        update_baseline=update_baseline,
+        strict_baseline=strict_baseline,
         debug=debug or bool(context.find_root().params.get("debug")),
         quiet=quiet,
         output=None if output == "-" else Path(output),
         form=form,
     )
     paths = find_checks(configs)
+    if baseline is not None and len(paths) > 1 and not _is_folder(baseline):
+        raise typer.BadParameter(
+            "several checks have a baseline each: name the folder that they are in", param_hint="--baseline"
+        )
     try:
         with Interrupts() as interrupts:
             rows = list(_run_all(paths, settings, interrupts))
@@ -150,7 +174,7 @@ def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts)
             yield Row.without_report(printable(str(path)), 130, "not run: interrupted")
             continue
         try:
-            check = load_check(path, settings.overrides)
+            check = _with_baseline(load_check(path, settings.overrides), settings.baseline)
             if check.name in taken:
                 raise ConfigError(
                     f"the name {check.name!r} is taken by {taken[check.name]}; each check has a folder of its own",
@@ -179,6 +203,8 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
             compile=settings.compile,
             stop_at_error=settings.stop_at_error,
             strict_limits=settings.strict_limits,
+            update_baseline=settings.update_baseline,
+            strict_baseline=settings.strict_baseline,
             debug=settings.debug,
             command=_command(path, settings),
         )
@@ -190,7 +216,33 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
         say(f"report: {settings.output / check.name / 'report.md'}")
     for text in _details(report):
         say(text)
+    for text in _about_the_baseline(report, settings):
+        say(text)
     return report
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder, or meant to be one: the end of a path is lost in a `Path`, but a file has a suffix."""
+    return path.is_dir() or (not path.exists() and path.suffix == "")
+
+
+def _with_baseline(check: Check, baseline: Path | None) -> Check:
+    """The check with the baseline that was typed."""
+    if baseline is None:
+        return check
+    path = baseline / f"{check.name}.json" if _is_folder(baseline) else baseline
+    return check.model_copy(update={"gate": check.gate.model_copy(update={"baseline": Path.cwd() / path})})
+
+
+def _about_the_baseline(report: Report, settings: _Settings) -> Iterator[str]:
+    """What to type so that the baseline says what is true now; that one written anew does, the progress has told."""
+    if settings.update_baseline and report.status == "error":
+        yield "baseline: not written, since the check came to no end"
+    elif report.baseline.fixed and report.command is not None:
+        count = len(report.baseline.fixed)
+        entries = "1 entry of the baseline is" if count == 1 else f"{count:,} entries of the baseline are"
+        again = report.command.replace(" --strict-baseline", "")
+        yield f"{entries} not needed any more; to take {'it' if count == 1 else 'them'} out: {again} --update-baseline"
 
 
 def _details(report: Report) -> Iterator[str]:
@@ -224,6 +276,8 @@ def _command(path: Path, settings: _Settings) -> str:
     parts += ["--no-compile"] if not settings.compile else []
     parts += ["--stop-at-error"] if settings.stop_at_error else []
     parts += ["--strict-limits"] if settings.strict_limits else []
+    parts += ["--baseline", str(settings.baseline)] if settings.baseline is not None else []
+    parts += ["--strict-baseline"] if settings.strict_baseline else []
     return shlex.join(parts)
 
 

@@ -83,13 +83,17 @@ class ModuleCalls(Model):
 
 
 class Finding(Model):
-    """One finding per (rule, op, phase, site). ``verdict`` and ``status`` are the gate's; null before it."""
+    """One finding per (rule, op, phase, site). ``verdict`` and ``status`` are the gate's; null before it.
+
+    ``status`` is what a baseline says of it: not in it (``new``), in it (``known``), or in it and less bad (``worse``);
+    null without a baseline, and for what ``gate.allow`` accepts.
+    """
 
     id: Text
     rule: Text
     class_: Text = Field(alias="class")
     verdict: Verdict | None = None
-    status: Literal["new", "known"] | None = None
+    status: Literal["new", "known", "worse"] | None = None
     op: Text | None = None
     called_as: Text | None = None
     kind: Kind | None = None
@@ -241,10 +245,14 @@ class OperatorRow(Model):
 
 
 class Baseline(Model):
-    """The baseline compared with, and what of it is gone."""
+    """The baseline compared with, and what of it is gone: ids that nothing needs any more.
+
+    ``note`` says what keeps the two from being comparable, such as another device.
+    """
 
     file: Text | None = None
     fixed: tuple[Text, ...] = ()
+    note: Text | None = None
 
 
 class Report(Model):

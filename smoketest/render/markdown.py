@@ -103,7 +103,7 @@ def _table(report: Report, findings: Sequence[Finding], room: int) -> list[str]:
 def _row(number: int, finding: Finding, report: Report) -> str:
     cells = [
         str(number),
-        finding.verdict or "-",
+        words.judged(finding),
         f"{finding.rule} {prose(words.title(finding, report), 80)}",
         code(finding.op or "", 80),
         code(words.place(finding.site), 100) if finding.site else "not known",

@@ -117,10 +117,11 @@ def _group(
 def _finding(report: Report, finding: Finding, cause: str | None, remedy: str | None) -> Iterator[_Line]:
     """A finding in a few lines: op, place, numbers, and what else is given."""
     title, phase = words.title(finding, report), f" in {finding.phase}" if finding.phase else ""
+    rule = f"({finding.rule}{', ' + finding.status if finding.status else ''})"
     if finding.op:
-        yield 2, _text((finding.op, "bold"), f"  {title}{phase} ({finding.rule})")
+        yield 2, _text((finding.op, "bold"), f"  {title}{phase} {rule}")
     else:
-        yield 2, _text((title, "bold"), f"{phase} ({finding.rule})")
+        yield 2, _text((title, "bold"), f"{phase} {rule}")
     code = f"  {finding.site.code}" if finding.site and finding.site.code else ""
     yield 4, _text((words.place(finding.site), "cyan"), (code, "dim"))
     crossing, modules = words.crossing(finding), words.modules(finding)

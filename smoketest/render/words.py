@@ -27,6 +27,7 @@ __all__ = [
     "device",
     "device_note",
     "grounds",
+    "judged",
     "module_name",
     "modules",
     "pieces",
@@ -198,6 +199,11 @@ def by_verdict(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     return groups
 
 
+def judged(finding: Finding) -> str:
+    """The verdict, with what a baseline says, such as ``deny (new)``; a dash where there is none."""
+    return (finding.verdict or "-") + (f" ({finding.status})" if finding.status else "")
+
+
 def title(finding: Finding, report: Report) -> str:
     """What kind of finding it is: *predicted* and *possible* are never left out."""
     label = _LABELS.get(finding.rule, RULES[finding.rule].title if finding.rule in RULES else finding.rule)
@@ -293,8 +299,8 @@ def checked(report: Report) -> list[str]:
     lines.append(f"Compile probe: {compiled}{_probe(report)}")
     if report.parity.status != "skipped":
         lines.append(f"Comparison with CPU: {_ended(report.parity.status, report.parity.reason)}{_parity(report)}")
-    rows = _operators(report)
-    return [*lines, rows] if rows else lines
+    rows, compared = _operators(report), _baseline(report)
+    return [*lines, *([rows] if rows else []), *([compared] if compared else [])]
 
 
 def problems(report: Report) -> list[tuple[str, list[str]]]:
@@ -405,6 +411,17 @@ def _parity(report: Report) -> str:
     if report.parity.max_relative_error is None:
         return "."
     return f"; largest relative error {report.parity.max_relative_error:.1e}."
+
+
+def _baseline(report: Report) -> str | None:
+    """The baseline compared with, what the findings are against it, and what keeps the two from being comparable."""
+    if report.baseline.file is None:
+        return None
+    counts: Counter[str] = Counter(finding.status or "" for finding in report.findings)
+    counts["fixed"] = len(report.baseline.fixed)
+    told = ", ".join(f"{counts[name]:,} {name}" for name in ("new", "worse", "known", "fixed") if counts[name])
+    note = f" ({report.baseline.note})" if report.baseline.note else ""
+    return f"Against the baseline {clean(report.baseline.file, 200)}: {told or 'nothing on either side'}{note}."
 
 
 def _operators(report: Report) -> str | None:

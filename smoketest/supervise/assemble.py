@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from smoketest.config import Check
+from smoketest.config.models import Gate
 from smoketest.findings import Finding, NotChecked, Report
 from smoketest.findings.report import (
     CompilePart,
@@ -17,7 +18,8 @@ from smoketest.findings.report import (
     ParityPart,
     WorkloadInfo,
 )
-from smoketest.gate import judge_report
+from smoketest.gate import judge_report, new_baseline
+from smoketest.supervise.baselines import Held
 from smoketest.supervise.outcome import Crashed, Failed, Interrupted, Ran, Record, TimedOut
 
 __all__ = ["EXIT_ORDER", "INTERRUPTED", "Circumstances", "assemble", "worst"]
@@ -35,11 +37,13 @@ class Circumstances:
         now: time of the report.
         environment: what the parent knows, for a worker that died before it said more.
         command: what to type to run it again.
+        held: the baseline the check is held against.
     """
 
     now: dt.datetime
     environment: Environment
     command: str | None = None
+    held: Held = field(default_factory=Held)
 
 
 def assemble(check: Check, eager: Record, compiled: Record, circumstances: Circumstances) -> Report:
@@ -69,9 +73,20 @@ def assemble(check: Check, eager: Record, compiled: Record, circumstances: Circu
         not_checked=tuple(_not_checked(check, eager, compiled)),
         command=circumstances.command,
     )
-    judged = judge_report(report, check.gate, problem=_problem(eager, compiled), today=circumstances.now.date())
+    judged = _judged(report, check.gate, _problem(eager, compiled), circumstances)
     code = worst([judged.exit_code, _exit_code(eager), _exit_code(compiled)])
     return judged.model_copy(update={"exit_code": code, "status": "error" if code > 1 else judged.status})
+
+
+def _judged(report: Report, gate: Gate, problem: str | None, circumstances: Circumstances) -> Report:
+    """The report under the check's policy and its baseline; where that is made anew, under the new one."""
+    held, today = circumstances.held, circumstances.now.date()
+    baseline = held.accepted
+    if held.update and problem is None:
+        baseline = new_baseline(report, gate, today, held.accepted)
+    return judge_report(
+        report, gate, problem=problem, today=today, baseline=baseline, baseline_file=held.shown, strict=held.strict
+    )
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -127,15 +142,15 @@ def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _not_checked(check: Check, eager: Record, compiled: Record) -> Iterable[NotChecked]:
     """What the workers said, and what the ends of the parts mean; each ``what`` once."""
     entries = [*_notes(eager), *compiled.seen.notes]
-    if eager.status != "ran":
+    if eager.status == "skipped":
+        entries.append(NotChecked(what="eager part", why=_first_line(eager)))
+    elif eager.status != "ran":
         entries.append(NotChecked(what="eager part, to its end", why=_why(eager, eager, compiled)))
     if compiled.status == "skipped":
         entries.append(NotChecked(what="compile probe", why=_first_line(compiled)))
     elif compiled.status != "ran":
         entries.append(NotChecked(what="compile probe, to its end", why=_why(compiled, eager, compiled)))
     entries.append(NotChecked(what="parity", why="comparison with the CPU reference is not part of this version"))
-    if check.gate.baseline is not None:
-        entries.append(NotChecked(what="baseline", why="baselines are not part of this version; every finding counts"))
     seen: set[str] = set()
     for entry in entries:
         if entry.what not in seen:

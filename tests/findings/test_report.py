@@ -46,7 +46,7 @@ INNER = {
     "eager": "status reason steps op_calls host_calls distinct_ops continued_past",
     "compile": "status reason graphs ops_probed ops_failed ops_unknown graph_breaks skipped_frames recompiles",
     "parity": "status reason max_relative_error steps",
-    "baseline": "file fixed",
+    "baseline": "file fixed note",
 }
 ITEMS = {
     "operators": "op eager compile calls_per_step",

@@ -109,9 +109,12 @@ def test_a_warning_stays_a_warning_known_or_new() -> None:
         ({"calls": 6}, "4 calls per step then, 6 now: 2 more."),
         ({"calls": 6, "exact": False}, "4 calls per step then, at least 6 now: at least 2 more."),
         ({"bytes": 1500}, "1,000 bytes per step then, 1,500 now: 500 more."),
-        ({"calls": 6, "bytes": 1500}, "4 calls per step then, 6 now: 2 more; 1,000 bytes per step then, 1,500 now: 500 more."),
+        (
+            {"calls": 6, "bytes": 1500},
+            "4 calls per step then, 6 now: 2 more; 1,000 bytes per step then, 1,500 now: 500 more.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_known_finding_that_got_worse_denies_and_says_by_how_much(now: dict[str, Any], message: str) -> None:
     seen = judged(report(sort(**now)), accepted(report(sort())))
     assert statuses(seen) == [("worse", "deny")]

@@ -104,12 +104,11 @@ def test_what_was_not_checked_is_said_once_and_the_workers_words_count() -> None
     notes = Seen(
         notes=(NotChecked(what="compile probe", why="torch-mlir is missing"), NotChecked(what="speed", why="x"))
     )
-    seen = report(eager(seen=notes), compiled(status="skipped", reason="other words"), baseline="b.json")
+    seen = report(eager(seen=notes), compiled(status="skipped", reason="other words"))
     assert [(entry.what, entry.why) for entry in seen.not_checked] == [
         ("compile probe", "torch-mlir is missing"),
         ("speed", "x"),
         ("parity", "comparison with the CPU reference is not part of this version"),
-        ("baseline", "baselines are not part of this version; every finding counts"),
     ]
 
 
