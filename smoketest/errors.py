@@ -5,6 +5,7 @@ SmoketestError
 │   └── ProfileError           an operator profile cannot be read
 ├── UserCodeError      exit 4: the user's own code raises, or gives something that is not usable
 ├── DeviceUnavailable  exit 3: the device asked for cannot be used on this machine
+├── DoesNotFit         exit 3: this machine has not the memory that the model needs
 └── InternalError      exit 5: a fault of this package
 """
 
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 __all__ = [
     "ConfigError",
     "DeviceUnavailable",
+    "DoesNotFit",
     "InternalError",
     "Place",
     "ProfileError",
@@ -93,6 +95,16 @@ class UserCodeError(SmoketestError):
 
 class DeviceUnavailable(SmoketestError):
     """The device asked for cannot be used on this machine."""
+
+    exit_code = 3
+
+
+class DoesNotFit(SmoketestError):
+    """This machine has not the memory that the model needs.
+
+    The environment is what is not fit: the same check is right on a larger machine, and finding out takes running the
+    user's constructor, which a mistake in the check (exit 2) never does.
+    """
 
     exit_code = 3
 

@@ -14,11 +14,13 @@ __all__ = [
     "SCHEMA_VERSION",
     "Baseline",
     "CompilePart",
+    "CostPart",
     "DeviceInfo",
     "EagerPart",
     "Environment",
-    "Finding",
     "EnvironmentLine",
+    "Finding",
+    "FitPart",
     "GraphInfo",
     "Grounds",
     "Kind",
@@ -128,16 +130,6 @@ class DeviceInfo(Model):
     profile_note: Text | None = None
 
 
-class Environment(Model):
-    """Versions and settings that a result depends on.
-
-    ``settings`` are environment variables as the user has them, ``set_by_run`` those a run on the real device set
-    itself before torch was imported. ``lines`` are the doctor's, where the real device was asked for.
-    """
-
-    python: Text | None = None
-    torch: Text | None = None
-    torch_neuronx: Text | None = None
 class EnvironmentLine(Model):
     """One thing the doctor looked at: what is there, what a machine with a Neuron device has there, what to do."""
 
@@ -148,18 +140,28 @@ class EnvironmentLine(Model):
     advice: Text = ""
 
 
+class Environment(Model):
+    """Versions and settings that a result depends on.
+
+    ``settings`` are environment variables as the user has them, ``set_by_run`` those a run on the real device set
+    itself before torch was imported. ``lines`` are the doctor's, where the real device was asked for.
+    """
+
+    python: Text | None = None
+    torch: Text | None = None
+    torch_neuronx: Text | None = None
     torch_mlir: Text | None = None
     neuronx_cc: Text | None = None
     platform: Text | None = None
     settings: dict[Text, Text] = {}
+    set_by_run: dict[Text, Text] = {}
+    lines: tuple[EnvironmentLine, ...] = ()
 
 
 class WorkloadInfo(Model):
     """What was run: names and sizes, never values."""
 
     model: Text | None = None
-    set_by_run: dict[Text, Text] = {}
-    lines: tuple[EnvironmentLine, ...] = ()
     parameters: int | None = None
     batch: Values | None = None
     optimizer: Text | None = None
@@ -179,13 +181,13 @@ class Step(Model):
     forward_ms: float | None = None
     backward_ms: float | None = None
     optimizer_ms: float | None = None
+    compiling: bool | None = None
 
 
 class EagerPart(Model):
     """The eager run. ``op_calls`` and ``distinct_ops`` count every op call of the traced step.
 
     ``host_calls`` says how many of them took and made tensors of the host only.
-    compiling: bool | None = None
     """
 
     status: PartStatus
@@ -198,13 +200,21 @@ class EagerPart(Model):
 
 
 class GraphInfo(Model):
-    """One captured graph and how far it got on the lowering ladder."""
+    """One captured graph and how far it got on the lowering ladder.
+
+    ``nodes`` counts what calls something; ``lowered``, ``failed``, ``unknown`` and ``not_reached`` say what became of
+    each of them and add up to it (null in reports of before they were counted).
+    """
 
     id: Text
     direction: Literal["forward", "backward"]
     nodes: int
     status: Literal["lowered", "failed", "unknown", "not_reached"]
     stage: Text | None = None
+    lowered: int | None = None
+    failed: int | None = None
+    unknown: int | None = None
+    not_reached: int | None = None
 
 
 class CompilePart(Model):
@@ -228,6 +238,93 @@ class ParityPart(Model):
     reason: Text | None = None
     max_relative_error: float | None = None
     steps: int | None = None
+
+
+class FitPart(Model):
+    """Whether the job fits: an estimate, with what it assumes.
+
+    Bytes of the model stand without a step; those of the activations and the kernels come from one step more that is
+    made after the traced one. Nothing of it is measured on the device, on a real one neither.
+
+    Attributes:
+        status: ``ran`` where the model was sized.
+        reason: why it was not.
+        basis: ``meta``: of the model as built without memory, before anything else; ``built``: of the model that ran.
+        parameters: how many numbers; tied ones once.
+        parameter_bytes: of the weights.
+        buffer_bytes: of the model's buffers.
+        gradient_bytes: of one gradient for each parameter that requires one.
+        optimizer_bytes: of the optimizer's state after its first step; null where it cannot be told.
+        activation_bytes: of what autograd keeps for backward, at its most in the step; null before one was made.
+        total_bytes: of all of these that are known.
+        device_bytes: memory of one logical core that the total is held against.
+        fits: false where what is known is more than the device's memory already; null where something is not known.
+        host_bytes: what this machine needs for the run, activations apart.
+        host_limit: memory of this machine.
+        kernels: distinct signatures (op, shapes, dtypes) that the device computed in the step: what an eager device
+            compiles in its first step.
+        compile_seconds: (fewest, most) for all of them, by the seconds that people reported for one.
+        new_kernels: signatures of the step after that were not among them: 0 where shapes are stable.
+        moving: the first of those, each with what the step before had for the same op.
+        assumptions: what the estimate leaves out or takes for granted.
+    """
+
+    status: PartStatus = "skipped"
+    reason: Text | None = None
+    basis: Literal["meta", "built"] | None = None
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+    buffer_bytes: int | None = None
+    gradient_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    activation_bytes: int | None = None
+    total_bytes: int | None = None
+    device_bytes: int | None = None
+    fits: bool | None = None
+    host_bytes: int | None = None
+    host_limit: int | None = None
+    kernels: int | None = None
+    compile_seconds: tuple[float, float] | None = None
+    new_kernels: int | None = None
+    moving: tuple[Text, ...] = ()
+    assumptions: tuple[Text, ...] = ()
+
+
+class CostPart(Model):
+    """What the fallbacks cost: calls and bytes always, time and money from a device run only.
+
+    Attributes:
+        calls_per_step: calls that ran on the CPU in forward, backward and optimizer; null where none could be counted.
+        bytes_per_step: that they move between device and host.
+        exact: false where one of the two is a lower bound.
+        host_syncs_per_step: calls in which the host waits for the device.
+        step_ms: median of the timed steps.
+        fallback_ms: time of those calls in the traced step, the device waited for before and after each: an upper
+            bound of what a step without them saves.
+        share: of the step that this is, at most 1.
+        plan_steps: optimizer steps of the booked job (``--plan-steps``).
+        price_per_hour: of the machine (``--price-per-hour``), in whatever currency it was given.
+        hours: of the booked job.
+        money: of the booked job.
+        fallback_hours: the fallbacks' share of the hours.
+        fallback_money: the fallbacks' share of the money.
+        why_not: why there are no times, hours or money.
+    """
+
+    calls_per_step: int | None = None
+    bytes_per_step: int | None = None
+    exact: bool | None = None
+    host_syncs_per_step: int | None = None
+    step_ms: float | None = None
+    fallback_ms: float | None = None
+    share: float | None = None
+    plan_steps: int | None = None
+    price_per_hour: float | None = None
+    hours: float | None = None
+    money: float | None = None
+    fallback_hours: float | None = None
+    fallback_money: float | None = None
+    why_not: Text | None = None
 
 
 class OperatorRow(Model):
@@ -270,6 +367,8 @@ class Report(Model):
     eager: EagerPart
     compile: CompilePart
     parity: ParityPart
+    fit: FitPart = FitPart(reason="not part of this version")
+    cost: CostPart = CostPart()
     operators: tuple[OperatorRow, ...] = ()
     findings: tuple[Finding, ...] = ()
     baseline: Baseline = Baseline()

@@ -16,7 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, get_args
 
 from smoketest.findings.report import Finding, OperatorRow, Phase, Report
-from smoketest.render import words
+from smoketest.render import estimates, words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -50,6 +50,8 @@ def render(report: Report) -> str:
         operators=sorted(report.operators, key=_trouble),
         problems=words.problems(report),
         environment=_environment(report),
+        estimated=estimates.lines(report),
+        assumed=estimates.assumptions(report),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from smoketest.findings.modules import module_for
 from smoketest.findings.report import Finding, Report
-from smoketest.render import words
+from smoketest.render import estimates, words
 from smoketest.render.escape import block, code, lines_block, mixed, prose
 
 __all__ = ["LIMIT", "render"]
@@ -38,6 +38,7 @@ def render(report: Report) -> str:
         *([f"About the profile: {prose(note)}"] if note else []),
         *_problems(report),
         *_section("Checked", [f"- {prose(line, 700)}" for line in words.checked(report)], 8_000),
+        *_section("Fit and cost", [f"- {prose(line, 1_500)}" for line in _estimates(report)], 6_000),
         *_section("Not checked", [f"- {_not_checked(entry.what, entry.why)}" for entry in report.not_checked], 8_000),
     ]
     end = [*_section("Environment", _environment(report), 6_000), *_command(report)]
@@ -60,6 +61,12 @@ def _problems(report: Report) -> list[str]:
     parts = words.problems(report)
     shown = [part for name, lines in parts for part in (f"{name}:", lines_block(lines, 6_000))]
     return ["## What went wrong", *shown] if shown else []
+
+
+def _estimates(report: Report) -> list[str]:
+    """Whether the job fits and what it costs, and what the estimate assumes."""
+    assumed = estimates.assumptions(report)
+    return [*estimates.lines(report), *([assumed] if assumed else [])]
 
 
 def _not_checked(what: str, why: str) -> str:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from smoketest.findings.report import Finding, Report
-from smoketest.render import words
+from smoketest.render import estimates, words
 
 __all__ = ["console", "render"]
 
@@ -69,6 +69,11 @@ def _lines(report: Report) -> Iterator[_Line]:
     yield 0, _text(("Checked", "bold"))
     for line in words.checked(report):
         yield 2, _text(line)
+    if estimated := estimates.lines(report):
+        yield 0, Text()
+        yield 0, _text(("Fit and cost", "bold"))
+        for line in estimated:
+            yield 2, _text(line)
     if report.not_checked:
         yield 0, Text()
         yield 0, _text(("Not checked", "bold"))

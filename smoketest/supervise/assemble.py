@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from smoketest.config import Check
 from smoketest.config.models import Gate
 from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings.cost import Plan, cost
 from smoketest.findings.report import (
     CompilePart,
     DeviceInfo,
     EagerPart,
     Environment,
+    FitPart,
     OperatorRow,
     ParityPart,
     WorkloadInfo,
@@ -38,12 +40,14 @@ class Circumstances:
         environment: what the parent knows, for a worker that died before it said more.
         command: what to type to run it again.
         held: the baseline the check is held against.
+        plan: the job that is to be booked, as far as it was told.
     """
 
     now: dt.datetime
     environment: Environment
     command: str | None = None
     held: Held = field(default_factory=Held)
+    plan: Plan = field(default_factory=Plan)
 
 
 def assemble(check: Check, eager: Record, compiled: Record, circumstances: Circumstances) -> Report:
@@ -56,18 +60,21 @@ def assemble(check: Check, eager: Record, compiled: Record, circumstances: Circu
         circumstances: when, where and how it was run.
     """
     facts = eager.seen.facts or compiled.seen.facts
+    device = facts.device if facts else _device(check)
     report = Report(
         name=check.name,
         created=circumstances.now.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         status="error",
         exit_code=5,
         headline="",
-        device=facts.device if facts else _device(check),
+        device=device,
         environment=facts.environment if facts else circumstances.environment,
         workload=facts.workload if facts else WorkloadInfo(),
         eager=_eager_part(eager),
         compile=_compile_part(compiled),
         parity=ParityPart(status="skipped", reason="not part of this version"),
+        fit=eager.seen.fit or FitPart(reason="the model was not sized; see not_checked"),
+        cost=cost(device, _eager_part(eager), eager.seen.findings, circumstances.plan),
         operators=_operators(_rows(eager), _rows(compiled)),
         findings=_sorted(eager.seen.findings + compiled.seen.findings),
         not_checked=tuple(_not_checked(check, eager, compiled)),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from smoketest.findings import Finding, NotChecked
-from smoketest.findings.report import Kind, PartStatus, Step
+from smoketest.findings.report import FitPart, Kind, PartStatus, Step
 from smoketest.supervise import protocol
 
 __all__ = [
@@ -87,6 +87,7 @@ class Seen:
         notes: what was not checked.
         kinds: of the strict part: why ops with a kernel ran on the CPU, by functional base name.
         problem: of the strict part: what its step raised.
+        fit: of the eager part: whether the job fits, as far as it was told.
     """
 
     facts: protocol.Facts | None = None
@@ -95,6 +96,7 @@ class Seen:
     notes: tuple[NotChecked, ...] = ()
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     problem: str | None = None
+    fit: FitPart | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from smoketest.findings.report import (
     EagerPart,
     Environment,
     Finding,
+    FitPart,
     Kind,
     NotChecked,
     OperatorRow,
@@ -28,6 +29,7 @@ from smoketest.findings.report import (
 __all__ = [
     "BREADCRUMB_SIZE",
     "Breadcrumb",
+    "Estimated",
     "Event",
     "Facts",
     "Failed",
@@ -161,6 +163,13 @@ class Why(Message):
     problem: str | None = None
 
 
+class Estimated(Message):
+    """Whether the job fits, as far as it is known; replaces what was sent before."""
+
+    event: Literal["estimated"] = "estimated"
+    fit: FitPart
+
+
 class Heartbeat(Message):
     """The worker lives, whatever its main thread does; sent every second."""
 
@@ -176,6 +185,7 @@ class Failed(Message):
         hint: what to do.
         traceback: the user's own frames, formatted; empty where their code did not raise.
         debug: our frames too, where asked for.
+        is_advised: whether the hint says all there is to do, so that the doctor need not look.
     """
 
     event: Literal["failed"] = "failed"
@@ -184,6 +194,7 @@ class Failed(Message):
     hint: str | None = None
     traceback: str = ""
     debug: str = ""
+    is_advised: bool = False
 
 
 class Result(Message):
@@ -204,6 +215,7 @@ Event = Annotated[
     | TimedPartOver
     | FindingsSoFar
     | Note
+    | Estimated
     | Why
     | Heartbeat
     | Failed

@@ -19,10 +19,12 @@ from smoketest.config import Check
 from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.errors import InternalError
 from smoketest.findings import Finding, NotChecked, Report
-from smoketest.findings.report import Environment, Step
+from smoketest.findings.cost import Plan
+from smoketest.findings.report import Environment, FitPart, Step
 from smoketest.findings.sites import project_root
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
+from smoketest.supervise.baselines import Held, read_baseline, write_baseline
 from smoketest.supervise.files import CappedLog, Journal, PassedFile, prepare_folder, write_atomically
 from smoketest.supervise.names import names_here
 from smoketest.supervise.outcome import (
@@ -73,6 +75,7 @@ class Options:
     Attributes:
         output: folder that gets ``<name>/report.json`` and the rest.
         root: folder that file names in the report are relative to; the project around the current folder if None.
+        eager: whether to run the eager part at all.
         compile: whether to run the compile probe at all.
         stop_at_error: raise where the device raises, instead of going on.
         strict_limits: have the emulated device keep to limits too that only a pre-release is known to have.
@@ -80,11 +83,15 @@ class Options:
         command: what to type to run it again, for the report.
         worker: module that is the worker.
         keep: whether files that findings name (repros) are written beside the report.
+        update_baseline: whether the check's baseline is to accept what is found now.
+        strict_baseline: whether an entry of the baseline that nothing needs any more fails the check.
+        plan: the job that is to be booked, as far as it was told.
         limits: how long to wait.
     """
 
     output: Path
     root: Path | None = None
+    eager: bool = True
     compile: bool = True
     stop_at_error: bool = False
     strict_limits: bool = False
@@ -92,6 +99,9 @@ class Options:
     command: str | None = None
     worker: str = "smoketest.worker"
     keep: bool = True
+    update_baseline: bool = False
+    strict_baseline: bool = False
+    plan: Plan = field(default_factory=Plan)
     limits: Limits = field(default_factory=Limits)
 
 
@@ -110,13 +120,14 @@ def run_check(
         The report, judged and free of personal names, as it was written.
 
     Raises:
-        ConfigError: the output folder cannot be written.
-        InternalError: the report cannot be written.
+        ConfigError: the output folder cannot be written, or the baseline is not there or cannot be read.
+        InternalError: the report or the baseline cannot be written.
         KeyboardInterrupt: a second Ctrl-C; the workers are dead, and no report was written.
     """
     progress = progress or NoProgress()
     root = options.root or project_root(Path.cwd())
     refuse_other_than_utf8(root)
+    held = read_baseline(check, update=options.update_baseline, strict=options.strict_baseline)
     folder = options.output / check.name
     prepare_folder(folder)
     steps = check.training.warmup + check.training.steps + 1
@@ -125,8 +136,10 @@ def run_check(
         with interrupts or Interrupts() as watched:
             eager, compiled = _Run(check, options, root, progress, watched, folder / "log").parts()
         eager = advised(eager)
-        report = _scrubbed(assemble(check, eager, compiled, _circumstances(options)))
+        report = _scrubbed(assemble(check, eager, compiled, _circumstances(options, held)))
         _write(report, folder)
+        if held.update:
+            progress.note(f"baseline: {write_baseline(report, check, held, dt.datetime.now(dt.UTC).date())}")
     finally:
         progress.check_ended()
     return report
@@ -153,6 +166,7 @@ class _Part:
         self.last_sign = process.started
         self.last_word: float | None = None  # when its result or its failure came
         self.why: protocol.Why | None = None
+        self.fit: FitPart | None = None
         self.result: protocol.Result | None = None
         self.failed: protocol.Failed | None = None
         self.stopped: Outcome | None = None  # why we ended it
@@ -186,6 +200,8 @@ class _Part:
                 self.findings = findings
             case protocol.Note(not_checked=note):
                 self.notes.append(note)
+            case protocol.Estimated(fit=fit):
+                self.fit = fit
             case protocol.Why():
                 self.why = message
             case protocol.TimedPartOver():
@@ -200,7 +216,7 @@ class _Part:
         if self.name == "eager" and self.facts is not None and self.facts.device.kind == "neuron":
             self._add_heard()  # the kernels of an emulated device are known: nothing is to be heard of them
         why = self.why or protocol.Why(kinds={})
-        seen = Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes), why.kinds, why.problem)
+        seen = Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes), why.kinds, why.problem, self.fit)
         return Record(self._outcome(code), seen)
 
     def _add_heard(self) -> None:
@@ -245,7 +261,10 @@ class _Run:
         self.journal = Journal(self.logs / "events.jsonl")
         self.selector = selectors.DefaultSelector()
         try:
-            self._start("eager", self.check.training.timeout)
+            if self.options.eager:
+                self._start("eager", self.check.training.timeout)
+            else:
+                self._end("eager", Record(Skipped("left out: the compile probe alone was asked for")))
             while not {"eager", "compile"} <= self.over.keys() or self.running:
                 self._wait()
                 for part in list(self.running.values()):
@@ -327,7 +346,7 @@ class _Run:
             return "switched off with --no-compile"
         if not self.check.compile.enabled:
             return "switched off in the check (compile.enabled)"
-        if eager is not None and eager.seen.facts is None and not isinstance(eager.outcome, Ran):
+        if eager is not None and eager.seen.facts is None and not isinstance(eager.outcome, Ran | Skipped):
             return "the eager part ended before the workload stood"
         if eager is not None and isinstance(eager.outcome, Failed) and eager.outcome.error.exit_code in (2, 3, 4):
             return "the eager part ended with an error of the workload or of the environment"
@@ -424,12 +443,13 @@ def _malformed(part: _Part, error: Exception) -> protocol.Failed:
     )
 
 
-def _circumstances(options: Options) -> Circumstances:
+def _circumstances(options: Options, held: Held) -> Circumstances:
     environment = Environment(
         python=platform.python_version(), torch=_version("torch"), torch_neuronx=_version("torch-neuronx"),
         torch_mlir=_version("torch-mlir"), neuronx_cc=_version("neuronx-cc"), platform=platform.platform(),
     )  # fmt: skip
-    return Circumstances(now=dt.datetime.now(dt.UTC), environment=environment, command=options.command)
+    now, plan = dt.datetime.now(dt.UTC), options.plan
+    return Circumstances(now=now, environment=environment, command=options.command, held=held, plan=plan)
 
 
 def _version(distribution: str) -> str | None:

@@ -23,7 +23,7 @@ def advised(record: Record, look: Callable[[], Diagnosis] = examine) -> Record:
         look: examines this machine; takes seconds, and is called for such a failure only.
     """
     outcome = record.outcome
-    if not (isinstance(outcome, Failed) and outcome.error.exit_code == _UNFIT):
+    if not (isinstance(outcome, Failed) and outcome.error.exit_code == _UNFIT) or outcome.error.is_advised:
         return record
     diagnosis = look()
     if diagnosis.ok:

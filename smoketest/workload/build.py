@@ -20,11 +20,12 @@ from smoketest.errors import UserCodeError
 from smoketest.workload import batches, losses, optimizers
 from smoketest.workload.batches import BatchMaker
 from smoketest.workload.losses import LossFunction
+from smoketest.workload.moving import move
 from smoketest.workload.targets import call_target, load_file, resolve
 from smoketest.workload.usercode import blame_user, shown_path
 from smoketest.workload.workload import TrainStep, Workload
 
-__all__ = ["build_workload", "seed_everything"]
+__all__ = ["build_model", "build_workload", "load", "optimizer_over", "options_of", "seed_everything"]
 
 
 def build_workload(check: Check, torch_device: str) -> Workload:
@@ -62,6 +63,47 @@ def build_workload(check: Check, torch_device: str) -> Workload:
         training=check.training,
         device=torch_device,
     )
+
+
+def load(check: Check) -> None:
+    """Import what makes the model, as building it does first.
+
+    Raises:
+        UserCodeError: an import raises, or a name is not there.
+    """
+    if check.workload is not None:
+        load_file(check.workload)
+    if check.model is not None:
+        resolve(check.model.target)
+        config_class = (check.model.config or {}).get("class")
+        if config_class is not None:
+            resolve(config_class)
+
+
+def build_model(check: Check, torch_device: str) -> nn.Module:
+    """The model of `check` alone, made under the default device, which is the caller's to choose.
+
+    Args:
+        check: validated, its paths absolute.
+        torch_device: where the batch goes for the forward that lazy modules need.
+
+    Raises:
+        UserCodeError: an import or a constructor raises, or gives no module.
+    """
+    file = load_file(check.workload) if check.workload is not None else None
+    seed_everything(check.training.seed)
+    model = _model(check, file)
+    if _has_lazy_parameters(model):
+        make_batch = _batch_maker(check, file)
+        with torch.device("cpu"):
+            batch = make_batch(0)
+        _run_once(model, lambda step: move(batch, torch_device), check)
+    return model
+
+
+def optimizer_over(model: nn.Module, check: Check) -> Any:
+    """The optimizer of `check` over the parameters of `model`. Raises `UserCodeError` where it cannot be made."""
+    return _optimizer(check, load_file(check.workload) if check.workload is not None else None, model)
 
 
 def seed_everything(seed: int) -> None:
@@ -109,7 +151,7 @@ def _refuse_ignored(config_class: str, options: dict[str, Any], model: str) -> N
     made = resolve(config_class)
     if not inspect.isclass(made):
         return
-    known = _options_of(made)
+    known = options_of(made)
     for name in options.keys() - known:
         near = difflib.get_close_matches(name, known - options.keys(), n=1, cutoff=0.85)
         if near and not any(re.search(rf"\b{re.escape(name)}\b", source) for source in _sources(made, resolve(model))):
@@ -126,7 +168,7 @@ def _sources(*objects: Any) -> Iterator[str]:
             yield inspect.getsource(module) if module is not None else ""
 
 
-def _options_of(made: type) -> set[str]:
+def options_of(made: type) -> set[str]:
     """Names a class takes or reads: arguments of its and its bases' ``__init__``, fields, attributes, aliases."""
     names = set(dir(made))
     for base in made.__mro__[:-1]:

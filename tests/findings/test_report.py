@@ -33,6 +33,8 @@ TOP = [
     "eager",
     "compile",
     "parity",
+    "fit",
+    "cost",
     "operators",
     "findings",
     "baseline",
@@ -46,6 +48,14 @@ INNER = {
     "eager": "status reason steps op_calls host_calls distinct_ops continued_past",
     "compile": "status reason graphs ops_probed ops_failed ops_unknown graph_breaks skipped_frames recompiles",
     "parity": "status reason max_relative_error steps",
+    "fit": (
+        "status reason basis parameters parameter_bytes buffer_bytes gradient_bytes optimizer_bytes activation_bytes"
+        " total_bytes device_bytes fits host_bytes host_limit kernels compile_seconds new_kernels moving assumptions"
+    ),
+    "cost": (
+        "calls_per_step bytes_per_step exact host_syncs_per_step step_ms fallback_ms share plan_steps price_per_hour"
+        " hours money fallback_hours fallback_money why_not"
+    ),
     "baseline": "file fixed note",
 }
 ITEMS = {
@@ -100,7 +110,8 @@ def test_keys_are_those_of_the_design_in_its_order() -> None:
     assert {name: list(data[name]) for name in INNER} == {name: keys.split() for name, keys in INNER.items()}
     assert {name: list(data[name][0]) for name in ITEMS} == {name: keys.split() for name, keys in ITEMS.items()}
     assert list(data["eager"]["steps"][0]) == ["index", "role", "loss", "forward_ms", "backward_ms", "optimizer_ms"]
-    assert list(data["compile"]["graphs"][0]) == ["id", "direction", "nodes", "status", "stage"]
+    graph = ["id", "direction", "nodes", "status", "stage", "lowered", "failed", "unknown", "not_reached"]
+    assert list(data["compile"]["graphs"][0]) == graph
     assert list(data["findings"][0]["site"]) == ["file", "line", "code"]
     assert list(data["findings"][0]["modules"][0]) == ["pattern", "calls"]
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from smoketest.config.models import Allow, Gate
 from smoketest.findings import Finding, NotChecked, Observation, Report, Site, merge
+from smoketest.findings.cost import Plan, cost
+from smoketest.findings.fit import Sizes, Steps, estimate
 from smoketest.findings.report import (
     CompilePart,
     DeviceInfo,
@@ -119,7 +121,10 @@ def clean() -> Report:
         OperatorRow(op="aten::mm", eager="device", compile="lowers", calls_per_step=36),
         OperatorRow(op="aten::view", eager="device", compile="lowers", calls_per_step=80),
     )
-    return judged(base("gpt2", operators=rows))
+    sizes = Sizes(7_302_912, 29_211_648, 64, 29_211_648, 58_423_296, "AdamW")
+    fit = estimate(sizes, Steps(31_457_280, 0, 61, 0), built=True, host_bytes=116_846_656, host_limit=16 * 2**30)
+    report = base("gpt2", operators=rows, fit=fit)
+    return judged(report.model_copy(update={"cost": cost(report.device, report.eager, report.findings)}))
 
 
 def equivariant_findings() -> tuple[Finding, ...]:
@@ -164,10 +169,21 @@ def equivariant() -> Report:
             Allow(op="aten::roll", reason="old", expires=dt.date(2026, 1, 1)),
         ]
     )
+    moving = ("aten::mm on f32[8, 96], f32[96, 96], after f32[6, 96], f32[96, 96]",)
     return judged(
         base(
             "equivariant",
             findings=equivariant_findings(),
+            fit=estimate(
+                Sizes(4096, 16_384, 0, 16_384, None, "Shampoo", "it has no state"),
+                Steps(100_000, 2, 40, 7, moving),
+                built=True,
+                host_bytes=32_768,
+                host_limit=None,
+            ),
+            cost=cost(
+                EMULATED, EagerPart(status="ran", steps=steps("traced")), equivariant_findings(), Plan(10_000, 21.5)
+            ),
             compile=CompilePart(
                 status="ran",
                 graphs=GRAPHS,

@@ -1,0 +1,131 @@
+"""Whether the model fits this machine, before it is built: what is larger is not started."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import partial
+
+import torch
+
+from smoketest.config.models import Check
+from smoketest.errors import DoesNotFit, SmoketestError, UserCodeError
+from smoketest.findings.fit import Sizes, estimate
+from smoketest.supervise.protocol import Estimated
+from smoketest.worker.forked import Done, NotDone, run_forked
+from smoketest.worker.job import Job
+from smoketest.worker.memory import machine_memory
+from smoketest.workload.build import load
+from smoketest.workload.meta import Layers, layers, sizes_on_meta
+
+__all__ = ["before_it_is_built", "host_bytes", "refusal"]
+
+_SECONDS = 40.0
+_MEMORY = 2**30
+_WHAT = "whether the model fits"
+
+
+def before_it_is_built(job: Job, limit: int | None = None) -> None:
+    """Size the check's model on the meta device, tell the estimate, and stop what this machine cannot hold.
+
+    A model that cannot be built there is not sized, which is noted; so is one whose imports fail, which building it for
+    real will tell of.
+
+    Args:
+        job: the eager part.
+        limit: bytes this machine has; what the machine tells where None.
+
+    Raises:
+        DoesNotFit: model, gradients and optimizer state need more memory than there is.
+    """
+    try:
+        load(job.check)
+    except UserCodeError:
+        return
+    _load_what_optimizers_load()
+    sizes = _sizes(job.check)
+    if isinstance(sizes, NotDone):
+        job.note(_WHAT, f"it cannot be built on PyTorch's meta device to size it first: {sizes.why}")
+        return
+    limit = limit if limit is not None else machine_memory()
+    needed = host_bytes(sizes, job.device.kind)
+    job.emit(Estimated(fit=estimate(sizes, built=False, host_bytes=needed, host_limit=limit)))
+    if limit is not None and needed > limit:
+        raise refusal(sizes, needed, limit, _layers(job.check), model_only=job.device.kind == "neuron")
+
+
+def host_bytes(sizes: Sizes, kind: str) -> int:
+    """What the host holds, activations apart: on a real device only the model, on its way there."""
+    return sizes.model_bytes if kind == "neuron" else sizes.training_bytes
+
+
+def refusal(sizes: Sizes, needed: int, limit: int, by_layers: Layers | None, *, model_only: bool) -> SmoketestError:
+    """The error that says how much is needed, what there is, and how many layers would fit.
+
+    As many layers are told as fit in half of the memory: the activations, and what runs beside the eager part, need the
+    other half.
+
+    Args:
+        sizes: of the model.
+        needed: bytes of the host.
+        limit: bytes there are.
+        by_layers: how the size follows from a number in the check; None where no such number is known.
+        model_only: whether the host holds the weights alone.
+    """
+    known = [] if sizes.optimizer_bytes is None else [f"{sizes.optimizer} state"]
+    parts = ["weights"] if model_only else ["weights", "gradients", *known]
+    listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    least = "at least " if not model_only and sizes.optimizer_bytes is None else ""
+    message = (
+        f"the model was not started: its {sizes.parameters:,} parameters need {least}{_gib(needed)} for {listed},"
+        f" and this machine has {_gib(limit)}"
+    )
+    return DoesNotFit(message, hint=_smaller(limit, by_layers, model_only))
+
+
+def _smaller(limit: int, by_layers: Layers | None, model_only: bool) -> str:
+    larger = "or run it on a larger machine"
+    if by_layers is None:
+        return f"make the model smaller in the check, with the same structure: fewer layers, or narrower; {larger}"
+    base, each = (values[0 if model_only else 1] for values in (by_layers.base, by_layers.each))
+    most = max(0, (limit // 2 - base) // each)
+    if by_layers.now is not None:
+        most = min(most, by_layers.now - 1)
+    if most >= 1:
+        return (
+            f"--set {by_layers.key}={most} fits: it takes {_gib(base + most * each)}, half of the memory left for"
+            f" activations and for what runs beside it; {larger}"
+        )
+    return (
+        f"no number of layers fits well: with --set {by_layers.key}=1 it takes {_gib(base + each)}. Make it narrower"
+        f" too, or its vocabulary smaller; {larger}"
+    )
+
+
+def _sizes(check: Check) -> Sizes | NotDone:
+    answer = run_forked(partial(_sized, check), seconds=_SECONDS, memory=_MEMORY)
+    return Sizes(**json.loads(answer.data)) if isinstance(answer, Done) else answer
+
+
+def _sized(check: Check) -> bytes:
+    return json.dumps(asdict(sizes_on_meta(check))).encode()
+
+
+def _layers(check: Check) -> Layers | None:
+    answer = run_forked(partial(_by_layers, check), seconds=_SECONDS / 4, memory=_MEMORY)
+    found = json.loads(answer.data) if isinstance(answer, Done) else None
+    return Layers(found["key"], found["now"], tuple(found["base"]), tuple(found["each"])) if found else None
+
+
+def _by_layers(check: Check) -> bytes:
+    found = layers(check)
+    return json.dumps(asdict(found) if found is not None else None).encode()
+
+
+def _load_what_optimizers_load() -> None:
+    """Have the first optimizer of this process import what it imports (Dynamo, a second): here and not in the child."""
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB"
