@@ -44,6 +44,45 @@ LIMITS = [
         "source": "message: Neuron tensors only support contiguous or preserve memory format",
         "grade": "PRE",
     },
+    {
+        "what": "complex",
+        "effect": (
+            "storage and copies work in part, computing does not; a release for PyTorch 2.13 or newer is documented to "
+            "take complex ops apart (TORCH_NEURONX_COMPLEX_DECOMPOSE)"
+        ),
+        "source": "source tree of April 2026, a user's 'complex dtypes are not supported natively on Neuron'",
+        "grade": "PRE",
+    },
+    {
+        "what": "copy_layout",
+        "effect": "a copy within the device from one layout of memory to another is refused: make both contiguous",
+        "source": "message: Neuron->Neuron copy with layout change is not supported yet; when it comes is not known",
+        "grade": "PRE",
+    },
+    {
+        "what": "copy_size",
+        "effect": "a copy within the device that broadcasts is refused: expand the source",
+        "source": "message: Neuron->Neuron copy with size mismatch is not supported",
+        "grade": "PRE",
+    },
+    {
+        "what": "copy_destination",
+        "effect": "a copy from the host into a tensor that is not contiguous is refused",
+        "source": "message: Destination Neuron tensor must be contiguous",
+        "grade": "PRE",
+    },
+    {
+        "what": "fallback_view",
+        "effect": "a view op without a kernel gives a copy: what is written into it does not reach the base",
+        "source": "PyTorch's own cpu_fallback, which warns of it; the view whitelist silences the tracker only",
+        "grade": "PRE",
+    },
+    {
+        "what": "fork",
+        "effect": "a forked process, such as a DataLoader worker, cannot use the device: use spawn",
+        "source": "message: Cannot re-initialize Neuron runtime in forked subprocess",
+        "grade": "PRE",
+    },
 ]
 
 

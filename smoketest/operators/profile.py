@@ -41,7 +41,17 @@ class Limit(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    what: Literal["float64", "int64", "memory_format"]
+    what: Literal[
+        "float64",
+        "int64",
+        "complex",
+        "memory_format",
+        "copy_layout",
+        "copy_size",
+        "copy_destination",
+        "fallback_view",
+        "fork",
+    ]
     effect: str
     source: str
     grade: Literal["PUB", "USER", "PRE"]

@@ -72,7 +72,7 @@ def test_the_fused_op_is_reached_in_inference_mode(device: EmulatedDevice) -> No
         x = torch.randn(1, 2, 3, 4).to("neuron")
         device.clear_op_tracking()
         scaled_dot_product_attention(x, x, x)
-    assert device.get_executed_ops() == [FUSED]
+    assert set(device.get_executed_ops()) == {FUSED, FUSED.removeprefix("aten::")}
 
 
 def test_a_dispatch_mode_sees_the_fused_op(device: EmulatedDevice) -> None:

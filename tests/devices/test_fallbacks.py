@@ -115,6 +115,28 @@ def test_the_tracker_gives_unique_names_until_it_is_cleared(device: EmulatedDevi
     assert emulated.get_executed_ops() == []
 
 
+def test_executed_names_are_those_of_the_backends_tracker(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = torch.rand(3).to("neuron"), torch.rand(3)
+    device.clear_op_tracking()
+    x + x
+    assert sorted(device.get_executed_ops()) == ["add", "aten::add.Tensor"], "synchronous: the short name too"
+    device.clear_op_tracking()
+    torch.empty(2, device="neuron").set_(x)
+    assert sorted(device.get_executed_ops()) == ["aten::empty", "aten::set_"], "C++: without overload"
+    monkeypatch.setenv("NEURON_LAUNCH_BLOCKING", "0")
+    device.clear_op_tracking()
+    (x + x).clone().copy_(y).cpu()
+    assert sorted(set(device.get_executed_ops()) - {"aten::empty_strided"}) == [
+        "aten::_to_copy", "aten::add.Tensor", "aten::clone", "aten::copy_", "neuron::copy::cpu_to_neuron",
+        "neuron::copy::neuron_to_cpu",
+    ]  # fmt: skip
+    device.clear_op_tracking()
+    torch.acos(x)
+    assert sorted(device.get_executed_ops()) == ["aten::_to_copy", "aten::empty"], "a fallback copies"
+
+
 def test_ops_of_the_backward_thread_and_the_optimizer_are_recorded(device: EmulatedDevice) -> None:
     w = torch.nn.Parameter(torch.rand(3, 3).to("neuron"))
     optimizer = torch.optim.Rprop([w])
@@ -129,8 +151,18 @@ def test_ops_of_the_backward_thread_and_the_optimizer_are_recorded(device: Emula
 
 def test_an_op_of_the_view_whitelist_is_silent(device: EmulatedDevice) -> None:
     device.warn = True
-    z = torch.view_as_complex(torch.rand(3, 2).to("neuron"))
-    torch.view_as_real(z)
+    x = torch.rand(3, 2).to("neuron")
+    warned = "0The operator aten::{} appears to be a view operator, but it has no implementation for the backend"
+    with warnings.catch_warnings(record=True) as caught:  # PyTorch's own fallback, which the backend calls, is not
+        warnings.simplefilter("always")
+        z = torch.view_as_complex(x)
+        torch.view_as_real(z)
+        torch.view_as_real(z)
+    assert [str(w.message).partition(' "neuron:0". View operators')[0] for w in caught] == [
+        warned.format("view_as_complex"),
+        warned.format("view_as_real"),
+    ]
+    assert {w.filename for w in caught} == {__file__}
     assert device.get_fallback_ops() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from smoketest.errors import DeviceUnavailable
 from smoketest.operators.profile import Limit, OperatorProfile, load_profile
 
 __all__ = ["EmulatedDevice", "emulate"]
+
+BLOCKING = "NEURON_LAUNCH_BLOCKING"
+"""[PUB] env-vars page; unset counts as 1, the default of release builds ([PRE] ``_build_config.py``)."""
 
 _installed: list[EmulatedDevice] = []
 
@@ -58,8 +62,20 @@ class EmulatedDevice:
         return list(self._tracker.fallen_back)
 
     def get_executed_ops(self) -> list[str]:
-        """Names of the overloads that the device's kernels ran since the last `clear_op_tracking`, in no order."""
-        return list(self._tracker.executed)
+        """Names of what the device's kernels ran since the last `clear_op_tracking`, in no order.
+
+        As the backend's tracker has them ([PRE] internals 2.6): kernels in C++ without their overload
+        (``aten::empty``); the others in full, and as it runs synchronously, the default of release builds, their short
+        name too (``aten::add.Tensor`` and ``add``). With ``NEURON_LAUNCH_BLOCKING=0`` it names no short ones, but
+        copies (``neuron::copy::cpu_to_neuron``). A fallback leaves ``aten::_to_copy``. Not emulated: names of memory
+        hints and events, of concatenated ops, and what lazy materialisation of views leaves out.
+        """
+        tracker, how = self._tracker, self.profile.registered_by
+        names = {name.partition(".")[0] if how.get(name) == "cpp" else name for name in tracker.executed}
+        if os.environ.get(BLOCKING, "1") != "1":
+            return list(names | tracker.copied)
+        short = {name.removeprefix("aten::").partition(".")[0] for name in names if how.get(name) not in ("cpp", None)}
+        return list(names | short)
 
     def clear_op_tracking(self) -> None:
         """Forget both lists; the next fallback of each op warns again."""

@@ -13,8 +13,10 @@ from smoketest.devices.emulated.crossing import to_cpu, to_cpu_with_bits, to_neu
 
 __all__ = [
     "copy_from",
+    "copy_from_and_resize",
     "empty",
     "empty_strided",
+    "new_empty",
     "rebind",
     "resize_",
     "set_to_nothing",
@@ -55,6 +57,21 @@ def empty_strided(
     return to_neuron(torch.empty_strided(size, stride, dtype=dtype))
 
 
+def new_empty(
+    like: Tensor,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    """``aten::new_empty``: of the dtype and device of a tensor where these are left open."""
+    return torch.empty(
+        size, dtype=dtype or like.dtype, layout=layout, device=device or like.device, pin_memory=bool(pin_memory)
+    )
+
+
 def zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
     """``aten::_efficientzerotensor``: real zeros, for a zero tensor has no memory to share."""
     return to_neuron(torch.zeros(size, dtype=dtype))
@@ -81,6 +98,13 @@ def copy_from(source: Tensor, destination: Tensor, non_blocking: bool = False) -
     """``aten::_copy_from``: between the device and the CPU, and within the device; conjugate bits are followed."""
     to_cpu_with_bits(destination).copy_(to_cpu_with_bits(source))
     return destination
+
+
+def copy_from_and_resize(source: Tensor, destination: Tensor) -> Tensor:
+    """``aten::_copy_from_and_resize``: as `copy_from` into a destination that takes the source's size first."""
+    if destination.shape != source.shape:
+        destination.resize_(source.shape)
+    return copy_from(source, destination)
 
 
 def rebind(tensor: Tensor, storage: Any, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:

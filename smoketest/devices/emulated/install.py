@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from smoketest.devices.emulated import (
     attention,
@@ -50,20 +51,21 @@ _WRITTEN_HERE: dict[str, tuple[str, Kernel]] = {
     "_efficientzerotensor": ("aten::_efficientzerotensor", geometry.zeros),
     "resize_": ("aten::resize_", geometry.resize_),
     "set_": ("aten::set_", geometry.set_to_nothing),
-    # PyTorch's composites copy_, clone and contiguous end here; the device has kernels of those names.
+    # PyTorch's composite copy_ ends here; the device has a kernel of that name.
     "_copy_from": ("aten::copy_", geometry.copy_from),
+    "_copy_from_and_resize": ("aten::_copy_from_and_resize", geometry.copy_from_and_resize),
     # non_blocking would ask for pinned memory
     "_to_copy": ("aten::_to_copy", lambda t, *, non_blocking=False, **kwargs: _to_copy(t, **kwargs)),
+    "new_empty": ("aten::new_empty", geometry.new_empty),
     "_local_scalar_dense": ("aten::_local_scalar_dense", lambda t: to_cpu_with_bits(t).item()),
     "record_stream": ("aten::record_stream", lambda t, stream: None),
     # Without this, .to(device) builds new Parameters and silently unties tied weights.
     "_has_compatible_shallow_copy_type": ("aten::_has_compatible_shallow_copy_type", lambda a, b: True),
 }
 _SET_STORAGE = ("set_.source_Tensor", "set_.source_Storage", "set_.source_Storage_storage_offset")
-_COMPOSITES_THAT_DO = frozenset(
-    # Native on the device, and composites of PyTorch's whose pieces the device has: same result, more kernels.
-    {"copy_", "clone", "new_empty", "select_backward", "_copy_from_and_resize"}
-)
+_COMPUTED_BY = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+_COMPOSITES_THAT_DO = frozenset({"copy_"})
+"""Native on the device, and composites of PyTorch's that end in a kernel written here: same result, one kernel more."""
 
 
 def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], bool], limits: Limits) -> list[Any]:
@@ -85,7 +87,7 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
     if {attention.FUSED, attention.BACKWARD} <= profile.native:
         for key in ("AutogradPrivateUse1", "PrivateUse1"):  # the second in inference mode
             library.impl("scaled_dot_product_attention", attention.attention, key)
-    every.fallback(_boxed_fallback(profile, tracker, continues), "PrivateUse1")
+    every.fallback(_boxed_fallback(profile, tracker, continues, limits), "PrivateUse1")
     for key in ("Conjugate", "Negative"):
         # Their fallbacks resolve an argument by copying it, and copying calls _copy_from: endless in C++.
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
@@ -131,9 +133,8 @@ def _register_kernels(
             library.impl(name, _tracked(tracker, recover, limits, tracked_as, kernel, limited or kernel), "PrivateUse1")
 
     for name, (tracked_as, kernel) in _WRITTEN_HERE.items():
-        if kernel in (geometry.empty, geometry.empty_strided):
-            kernel = _noting(limits, kernel)
-        register(name, tracked_as, kernel)
+        register(name, tracked_as, _noting(limits, tracker, name, kernel))
+    register("clone", "aten::clone", _noting(limits, tracker, "clone", kernel_for(_known("clone"))))
     for name in _SET_STORAGE:
         register(name, f"aten::{name}", on_cpu_key(_known(name)))
     registered |= _COMPOSITES_THAT_DO
@@ -154,12 +155,30 @@ def _register_kernels(
                 register(name, tracked_as, native, slow)
 
 
-def _noting(limits: Limits, kernel: Kernel) -> Kernel:
-    def made(size: Any, *args: Any, **kwargs: Any) -> Any:
-        limits.making(size, kwargs.get("dtype"), kwargs.get("memory_format"))
+def _noting(limits: Limits, tracker: Tracker, name: str, kernel: Kernel) -> Kernel:
+    """The kernel, with the limits told what it is asked for; itself where none speaks of it."""
+
+    def making(size: Any, *args: Any, **kwargs: Any) -> Any:
+        limits.making(size, kwargs.get("dtype"))
+        limits.laying_out("empty", kwargs.get("memory_format"))
         return kernel(size, *args, **kwargs)
 
-    return made
+    def laying_out(x: Any, *args: Any, memory_format: Any = None, **kwargs: Any) -> Any:
+        if memory_format is None:
+            return kernel(x, *args, **kwargs)
+        limits.laying_out(name, memory_format)
+        return kernel(x, *args, memory_format=memory_format, **kwargs)
+
+    def copying(source: Any, destination: Any, non_blocking: bool = False) -> Any:
+        limits.copying(source, destination)
+        tracker.copied.add(f"neuron::copy::{source.device.type}_to_{destination.device.type}")
+        return kernel(source, destination, non_blocking)
+
+    if name in ("empty.memory_format", "empty_strided"):
+        return making
+    if name in ("clone", "_to_copy"):
+        return laying_out
+    return copying if name == "_copy_from" else kernel
 
 
 def _native_kernel(op: Overload) -> Kernel | None:
@@ -167,7 +186,7 @@ def _native_kernel(op: Overload) -> Kernel | None:
     name = op.name()
     if torch.Tag.inplace_view in op.tags:  # squeeze_, t_: they change the tensor itself, which an alias cannot
         return None
-    if has_kernel(name, "CPU") or has_kernel(name, "CompositeExplicitAutograd"):
+    if any(has_kernel(name, key) for key in _COMPUTED_BY):
         return view_kernel(op) if is_view(op) else kernel_for(op)
     if has_kernel(name, "CompositeImplicitAutograd"):
         return None
@@ -188,7 +207,7 @@ def _known(name: str) -> Overload:
 
 
 def _tracked(tracker: Tracker, recover: Recovery, limits: Limits, name: str, kernel: Kernel, limited: Kernel) -> Kernel:
-    add, failing, narrowing = tracker.executed.add, tracker.failing, limits.narrowing  # every call counts here
+    add, failing, acting = tracker.executed.add, tracker.failing, limits.acting  # every call counts here
 
     def tracked(*args: Any, **kwargs: Any) -> Any:
         if failing and name in failing:
@@ -197,21 +216,34 @@ def _tracked(tracker: Tracker, recover: Recovery, limits: Limits, name: str, ker
         observer = tracker.observer
         if observer is not None:
             observer(name, False)
-        return limited(*args, **kwargs) if narrowing else kernel(*args, **kwargs)
+        return limited(*args, **kwargs) if acting else kernel(*args, **kwargs)
 
     return tracked
 
 
-def _boxed_fallback(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], bool]) -> Kernel:
+def _boxed_fallback(
+    profile: OperatorProfile, tracker: Tracker, continues: Callable[[], bool], limits: Limits
+) -> Kernel:
     """What an op without a kernel ends in: it is recorded, unless on the view whitelist, and runs on the CPU.
 
     [PRE] ``neuron_cpu_fallback``: the whitelist holds full names, so ``aten::view_as_real`` is silent and
     ``aten::slice.Tensor`` is not.
     """
 
+    def on_cpu_view(op: Overload) -> Kernel:
+        view, copied = view_kernel(op), kernel_for(op, native=False)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            tracker.viewed(op.name())
+            if not limits.view_on_cpu():
+                return view(*args, **kwargs)
+            return tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, copied(*args, **kwargs))
+
+        return kernel
+
     @functools.cache
     def on_cpu(op: Overload) -> Kernel:
-        return view_kernel(op) if is_view(op) else kernel_for(op, native=False)
+        return on_cpu_view(op) if is_view(op) else kernel_for(op, native=False)
 
     @functools.cache
     def substitute(op: Overload) -> Kernel | None:
@@ -229,6 +261,8 @@ def _boxed_fallback(profile: OperatorProfile, tracker: Tracker, continues: Calla
             if instead is not None:
                 tracker.continued_past.add(name)
                 return instead(*args, **kwargs)
-        return on_cpu(op)(*args, **kwargs)
+        result = on_cpu(op)(*args, **kwargs)
+        limits.made(result)
+        return result
 
     return fallback

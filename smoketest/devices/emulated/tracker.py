@@ -29,7 +29,8 @@ class Tracker:
     Attributes:
         warn: whether an op warns the first time it falls back; `clear` re-arms it.
         observer: called with the name of each op before its kernel runs, and whether it falls back.
-        executed: names of the ops that ran on the device; always the same set.
+        executed: names of the ops that ran on the device, as the dispatcher has them; always the same set.
+        copied: the directions of copies, under the backend's names for them.
         failing: ops whose kernel is made to fail; always the same set.
         continued_past: ops that would have raised on the device and were computed another way; `clear` keeps them.
     """
@@ -38,9 +39,11 @@ class Tracker:
         self.warn = True
         self.observer: Observer | None = None
         self.executed: set[str] = set()
+        self.copied: set[str] = set()
         self.fallen_back: set[str] = set()
         self.failing: set[str] = set()
         self.continued_past: set[str] = set()
+        self._viewed: set[str] = set()
         self._lock = threading.Lock()
 
     def ran(self, name: str) -> None:
@@ -59,14 +62,33 @@ class Tracker:
         with self._lock:  # backward runs on a thread of its own
             first = name not in self.fallen_back
             self.fallen_back.add(name)
+        self.executed.add("aten::_to_copy")  # of its arguments and results
         if self.observer is not None:
             self.observer(name, True)
         if first and self.warn:
             # fell_back <- fallback kernel <- (C++) <- the line that called the op
             warnings.warn(text or f"Operator ' {name} ' fell back to CPU", FallbackWarning, stacklevel=3)
 
+    def viewed(self, name: str) -> None:
+        """A view op is about to run on the CPU: PyTorch itself warns of it, here once per op until `clear`.
+
+        The wording, the digit in front of it too, is that of the ``cpu_fallback`` which the backend calls.
+        """
+        with self._lock:
+            first = name not in self._viewed
+            self._viewed.add(name)
+        if first and self.warn:
+            text = (
+                f"0The operator {name} appears to be a view operator, but it has no implementation for the backend "
+                "\"neuron:0\". View operators don't support falling back to run on the CPU, since the tensor's storage "
+                "cannot be shared across devices."
+            )
+            warnings.warn(text, UserWarning, stacklevel=4)
+
     def clear(self) -> None:
         """Forget all names; the next fallback of each op warns again."""
         with self._lock:
             self.executed.clear()
+            self.copied.clear()
             self.fallen_back.clear()
+            self._viewed.clear()
