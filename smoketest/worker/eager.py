@@ -29,7 +29,7 @@ from smoketest.witness.kernels import Kernels
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 from smoketest.witness.tracker import Tracker
 from smoketest.witness.warnings import FallbackWarnings
-from smoketest.worker import describe
+from smoketest.worker import describe, sizing
 from smoketest.worker.clock import StepClock
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastOp
@@ -124,6 +124,7 @@ class EagerRun:
         job.emit(facts)  # already now: a crash while the model is made is a report too
         job.breadcrumb.enter(None, None, None, "setup")
         job.emit(PhaseStarted(name="setup"))
+        sizing.before_it_is_built(job)
         with LastOp(job):
             workload = build(job.check, job.device)
         self.evidence.tracked.update((name, "setup") for name in self.tracker.take())
@@ -334,9 +335,13 @@ class EagerRun:
                     distinct_ops=len({key.op for key in traced}) if whole else None,
                     continued_past=past,
                 ),
-                operators=reconcile.operator_rows(traced, self.job.device.torch_device, broken),
+                operators=reconcile.operator_rows(traced, self.job.device.torch_device, broken, told=self.could_tell()),
             )
         )
+
+    def could_tell(self) -> bool:
+        """Whether any witness knew where each call of the traced step ran."""
+        return self.tracker.exists or self.evidence.counted_by == "kernels" or self.job.device.kind == "cpu"
 
     def note_what_is_not_seen(self, over: bool) -> None:
         """Tell what the traced step did not show.
