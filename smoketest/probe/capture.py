@@ -66,6 +66,7 @@ class CapturedGraph:
         spec: its nodes.
         origins: of every node that calls something, by node name.
         again: whether the code it is of was compiled before, for other inputs.
+        frames: of the first line that Dynamo put in the graph, innermost first; it may be gone after AOTAutograd.
     """
 
     id: str
@@ -73,6 +74,7 @@ class CapturedGraph:
     spec: GraphSpec
     origins: dict[str, Origin]
     again: bool = False
+    frames: Frames = ()
 
 
 @dataclass(frozen=True)
@@ -244,10 +246,12 @@ class _Recorder:
         number = self._count
         self._count += 1
         again = not (compat.compile_id() or "/0").endswith("/0")
+        lines = (frames_of(node.meta.get("stack_trace")) for node in graph.graph.nodes if node.op.startswith("call"))
+        first = next(filter(None, lines), ())
 
         def write_down(direction: Direction) -> compat.Compiler:
             def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
-                self._record(f"{number}.{direction}", direction, lowered, again, root or self._root)
+                self._record(f"{number}.{direction}", direction, lowered, root or self._root, again, first)
                 return compat.boxed(lowered, self.raised.append)
 
             return compiler
@@ -256,13 +260,15 @@ class _Recorder:
         result: Callable[..., Any] = aot(graph, inputs)
         return result
 
-    def _record(self, name: str, direction: Direction, graph: fx.GraphModule, again: bool, root: str) -> None:
+    def _record(
+        self, name: str, direction: Direction, graph: fx.GraphModule, root: str, again: bool, first: Frames
+    ) -> None:
         origins = {
             node.name: Origin(frames_of(node.meta.get("stack_trace")), self._module(node) or root, _called_as(node))
             for node in graph.graph.nodes
             if node.op == "call_function"
         }
-        self.graphs.append(CapturedGraph(name, direction, graph_spec(graph.graph), origins, again))
+        self.graphs.append(CapturedGraph(name, direction, graph_spec(graph.graph), origins, again, first))
 
     def _module(self, node: fx.Node) -> str | None:
         """The qualified name in the user's model of the module the node was called in.

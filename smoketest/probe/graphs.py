@@ -6,7 +6,7 @@ a repro file. Both sides of the lowering process read this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,8 @@ __all__ = [
     "Ref",
     "Symbolic",
     "TensorSpec",
+    "cut_out",
+    "gives_nothing",
     "inline",
     "map_values",
     "name_of",
@@ -112,6 +114,13 @@ class GraphSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {node.name: node for node in self.nodes})
 
+    def node_of(self, name: str | None) -> NodeSpec | None:
+        """The node of a name, or the one that an inlined body's node stands for (``x__mul`` is of ``x``)."""
+        part = name or ""
+        while part and part not in self.by_name:
+            part = part.rpartition("__")[0]
+        return self.by_name.get(part)
+
     def __getstate__(self) -> tuple[NodeSpec, ...]:
         return self.nodes
 
@@ -190,6 +199,45 @@ def _outputs(call: NodeSpec) -> Iterator[NodeSpec]:
     ]
     yield from picked
     yield NodeSpec("output", "output", (tuple(Ref(node.name) for node in picked),))
+
+
+def cut_out(graph: GraphSpec, names: Collection[str]) -> GraphSpec | None:
+    """`graph` without the nodes named, whose results become inputs; None where no call is left.
+
+    What the nodes took becomes an output beside those there were: were it dead, a compiler would drop it unseen. A node
+    that takes what is no tensor from one that is cut out (an unknown size) goes with it.
+    """
+    gone = set(names)
+    inputs: list[NodeSpec] = []
+    calls: list[NodeSpec] = []
+    taken: dict[Ref, None] = {}
+    for node in graph.nodes:
+        refs = [value for value in inputs_of(node) if isinstance(value, Ref)]
+        lost = [ref for ref in refs if ref.name in gone]
+        if node.target == "output":
+            own = {call.name for call in calls}
+            calls.append(replace(node, args=(tuple(dict.fromkeys(ref for ref in (*refs, *taken) if ref.name in own)),)))
+        elif node.name in names or lost:
+            gone.add(node.name)
+            taken.update(dict.fromkeys(ref for ref in refs if _is_tensor(graph, ref)))
+            if isinstance(node.value, TensorSpec) and node.target != "placeholder":
+                gone.discard(node.name)
+                inputs.append(NodeSpec(node.name, "placeholder", value=node.value))
+        elif node.target == "placeholder":
+            inputs.append(node)
+        else:
+            calls.append(node)
+    if all(node.target in ("getitem", "output") for node in calls):
+        return None
+    used = {ref for node in calls for ref in inputs_of(node) if isinstance(ref, Ref)}
+    return GraphSpec((*(node for node in inputs if Ref(node.name) in used), *calls))
+
+
+def gives_nothing(graph: GraphSpec) -> bool:
+    """Whether the graph neither gives a tensor nor writes to an input."""
+    *nodes, output = graph.nodes
+    given = [value for value in inputs_of(output) if isinstance(value, Ref) and _is_tensor(graph, value)]
+    return not given and all(node.target != "aten::copy_" for node in nodes)
 
 
 def signature(graph: GraphSpec) -> tuple[NodeSpec, ...]:

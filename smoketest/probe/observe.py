@@ -15,7 +15,7 @@ from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.recompiles import recompiled
 from smoketest.probe.verdict import Verdict
 
-__all__ = ["WITNESS", "around_the_graphs", "dynamic", "graph_refused", "not_importable", "op_refused"]
+__all__ = ["WITNESS", "around_the_graphs", "dynamic", "empty", "graph_refused", "not_importable", "op_refused"]
 
 WITNESS = frozenset({"compile_probe"})
 # Dynamo's ids of "the size of this op's result depends on values": with static shapes no graph can hold the op.
@@ -53,22 +53,34 @@ def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, policy: S
     )
 
 
-def graph_refused(graph: CapturedGraph, answer: Answer, policy: SitePolicy) -> Observation:
-    """NST201 for a graph whose ops all lower alone: possible, since only the public compiler says so.
+def graph_refused(graph: CapturedGraph, answer: Answer, without: int, policy: SitePolicy) -> Observation:
+    """NST201 for ops that lower alone and not in company: possible, since only the public compiler says so.
 
     Denied where users saw the device's compiler say the same.
+
+    Args:
+        graph: the captured graph.
+        answer: what torch-mlir said of it.
+        without: how many of its nodes were cut out before, since they do not lower alone.
+        policy: chooses the user's line among frames.
     """
-    origin = _nearest(graph, answer.node)
-    known = reported_lowering(_op_at(graph, answer.node), answer.sentence)
+    at = graph.spec.node_of(answer.node)
+    origin = Origin() if at is None else graph.origins.get(at.name, Origin())
+    known = reported_lowering(str(at.target) if at is not None and at.is_op else None, answer.sentence)
     whole = f"the {graph.direction} graph {graph.id}"
+    if without:
+        whole += f", without the {without} of its ops that do not lower alone,"
+        company = "each of the rest lowers alone"
+    else:
+        company = "each of its ops lowers alone"
     if known is None:
         message = (
-            f"{whole} possibly does not lower as a whole: public torch-mlir refuses it, although each of its ops "
-            f"lowers alone. torch-mlir: {said(answer.sentence)}"
+            f"{whole} possibly does not lower as a whole: public torch-mlir refuses it, although {company}. "
+            f"torch-mlir: {said(answer.sentence)}"
         )
     else:
         message = (
-            f"{whole} does not lower as a whole, although each of its ops lowers alone (reported by {known.source} for "
+            f"{whole} does not lower as a whole, although {company} (reported by {known.source} for "
             f"torch-neuronx {known.release}: {known.said}). torch-mlir: {said(answer.sentence)}"
         )
     return Observation(
@@ -86,17 +98,26 @@ def graph_refused(graph: CapturedGraph, answer: Answer, policy: SitePolicy) -> O
     )
 
 
-def _op_at(graph: CapturedGraph, node: str | None) -> str | None:
-    found = graph.spec.by_name.get(node or "")
-    return str(found.target) if found is not None and found.is_op else None
+def empty(graph: CapturedGraph, policy: SitePolicy) -> Observation:
+    """NST201 for a graph without a result: possible, since it was seen in a pre-release's own tests only.
 
-
-def _nearest(graph: CapturedGraph, node: str | None) -> Origin:
-    """The origin of a node; a node of an inlined body carries the name of the one it replaces in front (``x__mul``)."""
-    name = node or ""
-    while name and name not in graph.origins:
-        name = name.rpartition("__")[0]
-    return graph.origins.get(name, Origin())
+    Source of the sentence: [PRE] tests/pytorch_tests/specs/dynamo_spec.json.
+    """
+    return Observation(
+        rule="NST201",
+        op="graph",
+        phase=graph.direction,
+        site=policy.choose(graph.frames),
+        calls=1,
+        exact=True,
+        witnesses=WITNESS,
+        stage="imported",
+        message=(
+            f"the {graph.direction} graph {graph.id} gives no tensor and possibly does not lower: a pre-release of "
+            "April 2026 says of such a graph: No outputs found in the module, expected at least one output"
+        ),
+        remedy="Return the result of the line, or keep the line out of the compiled region.",
+    )
 
 
 def not_importable(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> Observation:

@@ -29,6 +29,8 @@ from smoketest.probe.graphs import (
     NodeSpec,
     Ref,
     Symbolic,
+    cut_out,
+    gives_nothing,
     inline,
     inputs_of,
     one_op,
@@ -52,6 +54,8 @@ _AS_NODE: Mapping[Outcome, NodeOutcome] = {
     "fails": "failed",
 }
 
+_MOST_IN_COMPANY = 8
+"""How many nodes of one graph that are refused in company only are looked for."""
 
 _IN_EAGER = {
     f"aten::{name}": "aten::native_batch_norm"
@@ -273,22 +277,40 @@ class _Sweep:
         return self.verdicts[key]
 
     def _graph(self, graph: CapturedGraph, judge: Judge) -> None:
-        counts = self.counts(graph)
-        if counts.lowered < counts.total:
-            return
-        bodies = {
-            node.name: body
-            for node in _calls(self._prepared[graph.id])
-            if (body := self._of_node[graph.id, node.name].body) is not None
-        }
-        whole = inline(self._prepared[graph.id], bodies)
-        answer = self._whole[graph.id] = judge.whole(whole)
-        if not isinstance(answer, Answer):
-            self.lost[graph.id] = what_happened(answer)[1]
-        elif not answer.lowers:
-            refused = observe.graph_refused(graph, answer, self.policy)
+        """Lower a graph whole, without the nodes that do not lower alone: for what shows in company only.
+
+        A node that is refused in company is cut out too, and the rest lowered again: the compiler names only the first.
+        """
+        spec = self._prepared[graph.id]
+        if gives_nothing(graph.spec):
+            self.observations.append(observe.empty(graph, self.policy))
+        alone = {node.name for node in _calls(spec) if not self._lowers(graph, node)}
+        cut = set(alone)
+        while (rest := cut_out(spec, cut) if cut else spec) is not None:
+            whole = inline(rest, self._bodies(graph, rest))
+            answer = judge.whole(whole)
+            self._whole.setdefault(graph.id, answer)
+            if not isinstance(answer, Answer):
+                self.lost.setdefault(graph.id, what_happened(answer)[1])
+                return
+            if answer.lowers:
+                return
+            refused = observe.graph_refused(graph, answer, len(alone), self.policy)
             self.observations.append(refused)
             self._keep(refused, f"graph {graph.id} as a whole", whole, answer.sentence)
+            culprit = rest.node_of(answer.node)
+            if culprit is None or culprit.target == "placeholder" or len(cut) - len(alone) >= _MOST_IN_COMPANY:
+                return
+            cut.add(culprit.name)
+
+    def _lowers(self, graph: CapturedGraph, node: NodeSpec) -> bool:
+        verdict = self._of_node.get((graph.id, node.name))
+        return verdict is not None and verdict.outcome in ("lowers", "decomposed")
+
+    def _bodies(self, graph: CapturedGraph, spec: GraphSpec) -> dict[str, GraphSpec]:
+        """What stands in the place of the nodes that lower in other words, by their names."""
+        verdicts = {node.name: self._of_node[graph.id, node.name] for node in _calls(spec)}
+        return {name: verdict.body for name, verdict in verdicts.items() if verdict.body is not None}
 
     def _keep(self, seen: Observation, what: str, graph: GraphSpec, sentence: str) -> None:
         failing = FailingGraph(what, graph, seen.stage or "captured", sentence, self._engine)
@@ -307,15 +329,31 @@ class _Sweep:
         counts = self.counts(graph)
         whole = self._whole.get(graph.id)
         status: NodeOutcome = "not_reached"
-        if isinstance(whole, Answer):
-            status = "lowered" if whole.lowers else "unknown"
-        elif counts.failed:
+        if counts.failed:
             status = "failed"
+        elif counts.not_reached:
+            status = "not_reached"
+        elif isinstance(whole, Answer) and whole.lowers and counts.lowered == counts.total:
+            status = "lowered"
         elif counts.unknown or whole is not None:
             status = "unknown"
-        stages = [v.stage for (owner, _), v in self._of_node.items() if owner == graph.id and v.outcome != "lowers"]
-        stage = whole.stage if isinstance(whole, Answer) else min(stages, key=STAGES.index, default="captured")
-        return GraphInfo(id=graph.id, direction=graph.direction, nodes=counts.total, status=status, stage=stage)
+        verdicts = [verdict for (owner, _), verdict in self._of_node.items() if owner == graph.id]
+        stages = [verdict.stage for verdict in verdicts if verdict.outcome in ("fails", "unknown")]
+        if counts.not_reached or whole is None:
+            stages.append("captured")
+        elif isinstance(whole, Answer):
+            stages.append(whole.stage)
+        return GraphInfo(
+            id=graph.id,
+            direction=graph.direction,
+            nodes=counts.total,
+            lowered=counts.lowered,
+            failed=counts.failed,
+            unknown=counts.unknown,
+            not_reached=counts.not_reached,
+            status=status,
+            stage=min(stages, key=STAGES.index, default="captured"),
+        )
 
     def operators(self) -> dict[str, Outcome]:
         """The worst outcome by functional overload, as the user's code called it."""

@@ -7,7 +7,18 @@ import pickle
 import torch
 
 from smoketest.probe.from_fx import graph_spec
-from smoketest.probe.graphs import GraphSpec, NodeSpec, Ref, TensorSpec, inline, one_op, signature
+from smoketest.probe.graphs import (
+    GraphSpec,
+    NodeSpec,
+    Ref,
+    Symbolic,
+    TensorSpec,
+    cut_out,
+    gives_nothing,
+    inline,
+    one_op,
+    signature,
+)
 from smoketest.probe.prepare import expanded, lowerable
 
 from .build import op
@@ -90,3 +101,59 @@ def test_a_decomposition_gives_another_form_with_the_same_results() -> None:
     body = expanded(op("aten::softplus", X, value=X), {softplus: lambda x: torch.log(x)})
     assert body is not None
     assert [node.target for node in body.nodes] == ["placeholder", "aten::log", "output"]
+
+
+def chain() -> GraphSpec:
+    """``x -> sin -> (max, indices) -> neg``, and ``u0``, an unknown size that a view takes."""
+    return GraphSpec(
+        (
+            NodeSpec("x", "placeholder", value=X),
+            NodeSpec("s", "aten::sin", (Ref("x"),), value=X),
+            NodeSpec("m", "aten::max.dim", (Ref("s"), 1), value=(TensorSpec((3,), F), TensorSpec((3,), INT))),
+            NodeSpec("m0", "getitem", (Ref("m"), 0), value=TensorSpec((3,), F)),
+            NodeSpec("n", "aten::neg", (Ref("m0"),), value=TensorSpec((3,), F)),
+            NodeSpec("output", "output", ((Ref("n"), Ref("m0"), None),)),
+        )
+    )
+
+
+def test_a_node_cut_out_leaves_its_results_as_inputs_and_what_it_took_as_outputs() -> None:
+    rest = cut_out(chain(), {"m"})
+    assert rest is not None
+    assert [(node.name, node.target) for node in rest.nodes] == [
+        ("x", "placeholder"),
+        ("m0", "placeholder"),
+        ("s", "aten::sin"),
+        ("n", "aten::neg"),
+        ("output", "output"),
+    ]
+    assert rest.nodes[-1].args == ((Ref("n"), Ref("s")),)
+
+
+def test_nothing_is_left_of_a_graph_all_of_whose_calls_are_cut_out() -> None:
+    assert cut_out(chain(), {"s", "m", "n"}) is None
+
+
+def test_what_takes_an_unknown_size_of_a_node_cut_out_goes_with_it() -> None:
+    size = NodeSpec("u", "aten::_local_scalar_dense", (Ref("s"),), value=Symbolic("u0"))
+    view = NodeSpec("v", "aten::view", (Ref("s"), (Ref("u"),)), value=X)
+    *nodes, output = chain().nodes
+    rest = cut_out(GraphSpec((*nodes, size, view, output)), {"u"})
+    assert rest is not None
+    assert "u" not in rest.by_name
+    assert "v" not in rest.by_name
+
+
+def test_the_node_of_an_inlined_bodys_node_is_the_one_it_stands_for() -> None:
+    assert chain().node_of("m__a__b") == chain().by_name["m"]
+    assert chain().node_of("else") is None
+    assert chain().node_of(None) is None
+
+
+def test_a_graph_gives_nothing_that_neither_returns_a_tensor_nor_writes_to_an_input() -> None:
+    *nodes, _ = chain().nodes
+    nothing = NodeSpec("output", "output", ((None,),))
+    writes = NodeSpec("c", "aten::copy_", (Ref("x"), Ref("s")), value=X)
+    assert gives_nothing(GraphSpec((*nodes, nothing)))
+    assert not gives_nothing(GraphSpec((*nodes, writes, nothing)))
+    assert not gives_nothing(chain())

@@ -46,9 +46,12 @@ class Warp(Weighted):
 
 
 class OnlyBackwardFails(Weighted):
+    """Both paddings lower; of their gradients torch-mlir does not know the ops."""
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x * self.weight
-        return torch.prod(x, dim=1).sum() + torch.logcumsumexp(x.detach(), 1).sum()
+        y = (x * self.weight)[None]
+        y = nn.functional.pad(y, (1, 1), mode="replicate")
+        return nn.functional.adaptive_max_pool2d(y[None], 2)
 
 
 class Drop(Weighted):
@@ -89,7 +92,10 @@ def found(result: ProbeResult, rule: str) -> dict[tuple[str | None, str | None],
 
 def assert_sums_agree(result: ProbeResult) -> None:
     for graph in result.graphs:
-        assert result.nodes[graph.id].total == graph.nodes > 0
+        assert graph.nodes > 0
+        assert (graph.lowered or 0) + (graph.failed or 0) + (graph.unknown or 0) + (
+            graph.not_reached or 0
+        ) == graph.nodes
 
 
 def test_lgamma_fails_with_stage_sentence_and_line(probed: Probe) -> None:
@@ -142,6 +148,21 @@ def test_all_failing_ops_are_found_in_one_run_backward_ones_at_their_forward_lin
         ("0.forward", "failed", "imported"),
         ("0.backward", "failed", "imported"),
     ]
+
+
+def test_what_fails_in_the_backward_graph_only_is_found_at_its_forward_line(probed: Probe) -> None:
+    result = probed(OnlyBackwardFails(), torch.rand(3, 4))
+    findings = found(result, "NST201")
+    assert {key: f.site and f.site.line for key, f in findings.items()} == {
+        ("aten::replication_pad1d_backward", "backward"): line(OnlyBackwardFails, 2),
+        ("aten::adaptive_max_pool2d_backward", "backward"): line(OnlyBackwardFails, 3),
+    }
+    assert {f.grounds for f in findings.values()} == {"cannot_lower"}
+    assert [(graph.id, graph.status, graph.failed) for graph in result.graphs] == [
+        ("0.forward", "lowered", 0),
+        ("0.backward", "failed", 2),
+    ]
+    assert_sums_agree(result)
 
 
 def test_a_linear_layer_lowers_op_by_op_and_whole(probed: Probe) -> None:
@@ -452,6 +473,78 @@ def test_a_graph_that_fails_in_company_only_is_possible_and_has_the_line_of_its_
         ("0.forward", "unknown"),
         ("0.backward", "lowered"),
     ]
+
+
+class InCompany(Weighted):
+    """Holds an op that does not lower alone, and three that do not lower beside others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.lgamma(x * self.weight)
+        y = x @ x.T
+        y = y.sum(0, keepdim=True).expand(4, 3)
+        return y.flip(0).detach() * self.weight[:3]
+
+
+def test_without_the_ops_that_fail_alone_all_that_fails_in_company_is_found_in_one_run(probed: Probe) -> None:
+    with LoweringProcess(DOUBLE) as double:
+        result = probed(InCompany(), torch.rand(3, 4), process=double)
+    findings = [f for f in merge(result.observations) if f.phase == "forward"]
+    assert [(f.op, f.grounds, f.site and f.site.line - line(InCompany, 0)) for f in findings] == [
+        ("aten::lgamma", "cannot_lower", 1),
+        ("graph", "reported", 2),
+        ("graph", None, 3),
+        ("graph", None, 4),
+    ]
+    alone, *company = [f.message for f in findings]
+    assert alone.startswith("aten::lgamma does not lower (")
+    whole = "the forward graph 0.forward, without the 1 of its ops that do not lower alone,"
+    assert company[0] == (
+        f"{whole} does not lower as a whole, although each of the rest lowers alone (reported by a port of Boltz-2 for "
+        "torch-neuronx of 2026: matmul: input datatypes mismatched; failed to legalize operation 'torch.aten.mm'). "
+        "torch-mlir: matmul: input datatypes mismatched"
+    )
+    assert company[1] == (
+        f"{whole} possibly does not lower as a whole: public torch-mlir refuses it, although each of the rest lowers "
+        "alone. torch-mlir: 'stablehlo.broadcast_in_dim' op result #0 must be statically shaped, but got "
+        "'tensor<?x4xf32>'"
+    )
+    assert "failed to legalize operation 'torch.constant.int'" in company[2]
+    assert result.graphs[0].status == "failed"
+    assert_sums_agree(result)
+
+
+def test_a_product_of_mixed_dtypes_is_denied_as_users_reported_it(probed: Probe) -> None:
+    class Mixed(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * self.weight
+            return y @ y.T.bfloat16()
+
+    def step(call: Callable[..., Any], index: int) -> None:
+        if not isinstance(call, Mixed):  # plain CPU takes no such product, where the device's eager mode does
+            call(torch.rand(3, 4)).sum().backward()
+
+    result = probed(Mixed(), run_step=step)
+    finding = found(result, "NST201")["aten::mm", "forward"]
+    assert (finding.grounds, finding.site and finding.site.line) == ("reported", line(Mixed, 2))
+    assert "torch-mlir: matmul: input datatypes mismatched" in finding.message
+
+
+def test_a_graph_without_a_result_possibly_does_not_lower(probed: Probe) -> None:
+    class Nothing(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch._assert_async((x > 0).all())
+            torch._dynamo.graph_break()
+            return x * self.weight
+
+    result = probed(Nothing(), torch.rand(3, 4) + 1)
+    empty = found(result, "NST201")["graph", "forward"]
+    assert empty.site is not None
+    assert (empty.grounds, empty.site.line) == (None, line(Nothing, 1))
+    assert [graph.nodes for graph in result.graphs] == [0, 1, 3]
+    assert empty.message == (
+        "the forward graph 0.forward gives no tensor and possibly does not lower: a pre-release of April 2026 says of "
+        "such a graph: No outputs found in the module, expected at least one output"
+    )
 
 
 def test_ten_failing_ops_are_ten_findings_of_one_run(probed: Probe) -> None:
