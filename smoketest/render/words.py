@@ -74,6 +74,7 @@ EAGER = {
     "cpu": "on the CPU",
     "mixed": "on the device and on the CPU",
     "failed": "failed",
+    "unknown": "not known where",
     "not_reached": "not called in the traced step",
 }
 """What eager did with ops, in the order in which it is told."""

@@ -58,7 +58,9 @@ def raised(
 
 
 def raised_by_code(error: BaseException) -> bool:
-    """Whether a ``raise`` or ``assert`` of Python code raised `error`, other than one in the emulated device's kernels.
+    """Whether a ``raise`` or ``assert`` of Python code raised `error`, other than one in a device's own code.
+
+    The emulated device's kernels are Python, and so are many of torch-neuronx's ([PRE] python_ops).
 
     Told by the instruction that the innermost frame of the traceback stands at.
     """
@@ -69,7 +71,8 @@ def raised_by_code(error: BaseException) -> bool:
         trace = trace.tb_next
     code = trace.tb_frame.f_code
     is_raise = trace.tb_lasti >= 0 and dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
-    return is_raise and not Path(code.co_filename).is_relative_to(_DEVICES)
+    file = Path(code.co_filename)
+    return is_raise and not file.is_relative_to(_DEVICES) and "torch_neuronx" not in file.parts
 
 
 def continued(ops: Iterable[str], traced: TracedCalls, policy: SitePolicy) -> list[Observation]:

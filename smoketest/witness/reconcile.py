@@ -22,7 +22,7 @@ from smoketest.witness.warnings import SeenWarning
 
 __all__ = ["Evidence", "host_syncs", "is_exact", "observations", "operator_rows", "reached_the_device"]
 
-_Eager = Literal["device", "host", "cpu", "mixed", "failed", "not_reached"]
+_Eager = Literal["device", "host", "cpu", "mixed", "failed", "unknown", "not_reached"]
 TracedCalls = Mapping[OpKey, Calls]
 
 
@@ -117,7 +117,9 @@ def host_syncs(traced: TracedCalls, policy: SitePolicy) -> list[Observation]:
     ]
 
 
-def operator_rows(traced: TracedCalls, torch_device: str, failed: Iterable[str] = ()) -> tuple[OperatorRow, ...]:
+def operator_rows(
+    traced: TracedCalls, torch_device: str, failed: Iterable[str] = (), *, told: bool = True
+) -> tuple[OperatorRow, ...]:
     """What the eager run does with each functional overload of the traced step; every call is in a row.
 
     ``mixed``: some calls ran on the CPU and some did not, or a call reached several kernels of which some did.
@@ -127,13 +129,14 @@ def operator_rows(traced: TracedCalls, torch_device: str, failed: Iterable[str] 
         traced: calls of the traced step.
         torch_device: on ``cpu`` everything is host work, and said to be.
         failed: overloads that raised.
+        told: whether a witness could tell where each call ran; ``unknown`` otherwise, and never ``device``.
     """
     outcomes: dict[str, set[_Eager]] = {}
     counts: dict[str, int] = {}
     for key, calls in traced.items():
         name = functional_overload(key.op)
         if key.on_device:
-            outcomes.setdefault(name, set()).add(_outcome(key, torch_device))
+            outcomes.setdefault(name, set()).add(_outcome(key, torch_device) if told else "unknown")
         else:
             outcomes.setdefault(name, set())
         counts[name] = counts.get(name, 0) + calls.count

@@ -43,7 +43,7 @@ TOP = [
 ]
 INNER = {
     "device": "kind profile profile_note",
-    "environment": "python torch torch_neuronx torch_mlir neuronx_cc platform settings",
+    "environment": "python torch torch_neuronx torch_mlir neuronx_cc platform settings set_by_run lines",
     "workload": "model parameters batch optimizer training",
     "eager": "status reason steps op_calls host_calls distinct_ops continued_past",
     "compile": "status reason graphs ops_probed ops_failed ops_unknown graph_breaks skipped_frames recompiles",
@@ -109,7 +109,15 @@ def test_keys_are_those_of_the_design_in_its_order() -> None:
     assert list(data) == TOP
     assert {name: list(data[name]) for name in INNER} == {name: keys.split() for name, keys in INNER.items()}
     assert {name: list(data[name][0]) for name in ITEMS} == {name: keys.split() for name, keys in ITEMS.items()}
-    assert list(data["eager"]["steps"][0]) == ["index", "role", "loss", "forward_ms", "backward_ms", "optimizer_ms"]
+    assert list(data["eager"]["steps"][0]) == [
+        "index",
+        "role",
+        "loss",
+        "forward_ms",
+        "backward_ms",
+        "optimizer_ms",
+        "compiling",
+    ]
     graph = ["id", "direction", "nodes", "status", "stage", "lowered", "failed", "unknown", "not_reached"]
     assert list(data["compile"]["graphs"][0]) == graph
     assert list(data["findings"][0]["site"]) == ["file", "line", "code"]
