@@ -8,6 +8,7 @@ from pathlib import Path
 
 from smoketest.devices.emulated import compat
 from smoketest.devices.emulated.compat import NAME
+from smoketest.devices.emulated.faults import FAULTS
 from smoketest.devices.emulated.install import install
 from smoketest.devices.emulated.limits import Limits
 from smoketest.devices.emulated.tracker import Tracker
@@ -121,6 +122,7 @@ class EmulatedDevice:
         """
         if op is None:
             self._tracker.failing.clear()
+            self._tracker.faults.clear()
             return
         name = self.profile.reached(op)
         how = self.profile.registered_by.get(name)
@@ -128,6 +130,25 @@ class EmulatedDevice:
             raise ValueError(f"{op} has no kernel on the device that could fail: it runs on the CPU anyway")
         if how == "cpp":
             raise ValueError(f"{op} has a kernel in C++: the backend recovers from failures of Python kernels only")
+        self._tracker.failing.add(name)
+
+    def inject_fault(self, op: str, how: str) -> None:
+        """Make the kernel of one more op compute wrongly; ``inject_failure(None)`` makes all right again.
+
+        Nothing tells of it: the op counts as executed on the device.
+
+        Args:
+            op: full overload name; of a structured op any form.
+            how: a key of `smoketest.devices.emulated.faults.FAULTS`.
+
+        Raises:
+            ValueError: the device has no kernel for it.
+            KeyError: there is no such fault.
+        """
+        name = self.profile.reached(op)
+        if name not in self.profile.registered_by:
+            raise ValueError(f"{op} has no kernel on the device that could be wrong: it runs on the CPU anyway")
+        self._tracker.faults[name] = FAULTS[how]
         self._tracker.failing.add(name)
 
     def observe(self, callback: Callable[[str, bool], None] | None) -> None:

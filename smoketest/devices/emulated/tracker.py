@@ -10,6 +10,8 @@ import threading
 import warnings
 from collections.abc import Callable
 
+from smoketest.devices.emulated.faults import Fault
+
 __all__ = ["FallbackWarning", "Tracker"]
 
 Observer = Callable[[str, bool], None]
@@ -31,7 +33,8 @@ class Tracker:
         observer: called with the name of each op before its kernel runs, and whether it falls back.
         executed: names of the ops that ran on the device, as the dispatcher has them; always the same set.
         copied: the directions of copies, under the backend's names for them.
-        failing: ops whose kernel is made to fail; always the same set.
+        failing: ops whose kernel is made to fail, or to compute wrongly; always the same set.
+        faults: those of them that compute wrongly, and how.
         continued_past: ops that would have raised on the device and were computed another way; `clear` keeps them.
     """
 
@@ -42,6 +45,7 @@ class Tracker:
         self.copied: set[str] = set()
         self.fallen_back: set[str] = set()
         self.failing: set[str] = set()
+        self.faults: dict[str, Fault] = {}
         self.continued_past: set[str] = set()
         self._viewed: set[str] = set()
         self._lock = threading.Lock()

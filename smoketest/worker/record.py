@@ -1,0 +1,108 @@
+"""One training step as a record: what crossed the borders of modules, gradients, updates. Two records are compared."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from smoketest.witness.digest import Digest, digest_of, picked
+from smoketest.witness.recorder import Crossing, Event, Recorder
+from smoketest.witness.sites import Line
+from smoketest.workload import Workload
+from smoketest.workload.moving import tensors_in
+from smoketest.workload.workload import StepPhase, loss_value
+
+__all__ = ["Record", "batch_digests", "record_step"]
+
+
+@dataclass
+class Record:
+    """What one step gave.
+
+    Attributes:
+        loss: None where it is not finite.
+        events: what crossed the borders of modules, in order.
+        gradients: of parameters, as the optimizer finds them, by name.
+        updates: what the optimizer adds to parameters, by name.
+        buffers: what the step adds to buffers, by name.
+        full: whether events were left out for their size.
+        random_before: state of the CPU's generator when the first forward begins.
+        random_after: the same when the step is over.
+    """
+
+    loss: float | None = None
+    events: dict[Crossing, Event] = field(default_factory=dict)
+    gradients: dict[str, Digest] = field(default_factory=dict)
+    updates: dict[str, Digest] = field(default_factory=dict)
+    buffers: dict[str, Digest] = field(default_factory=dict)
+    full: bool = False
+    random_before: bytes = b""
+    random_after: bytes = b""
+
+    @property
+    def draws(self) -> bool:
+        """Whether the step drew random numbers from the CPU's generator."""
+        return self.random_before != self.random_after
+
+    @property
+    def dtypes(self) -> set[torch.dtype]:
+        """Of all tensors seen."""
+        digests = [*(event.digest for event in self.events.values()), *self.gradients.values(), *self.updates.values()]
+        return {digest.dtype for digest in digests}
+
+
+def record_step(workload: Workload, index: int, line: Callable[[], Line | None] | None = None) -> Record:
+    """Make step `index` and record it. Whatever the step raises passes through.
+
+    Args:
+        workload: whose step is split into phases.
+        index: of the step, from 0.
+        line: see `Recorder`.
+    """
+    record = Record()
+    model = workload.model
+    before = {name: picked(tensor) for name, tensor in model.named_parameters() if tensor.is_floating_point()}
+    buffers = {name: picked(tensor) for name, tensor in model.named_buffers() if tensor.is_floating_point()}
+
+    @contextlib.contextmanager
+    def marker(phase: StepPhase) -> Iterator[None]:
+        if phase == "forward" and not record.random_before:
+            record.random_before = torch.get_rng_state().numpy().tobytes()
+        if phase == "optimizer":
+            record.gradients = gradients_of(workload)
+        yield
+
+    with Recorder(model, tensors_in, line) as recorder:
+        losses = workload.step(index, marker)
+        record.random_after = torch.get_rng_state().numpy().tobytes()
+    record.loss = loss_value(losses)
+    record.events, record.full = recorder.events, recorder.full
+    record.updates = {name: _change(p, before[name]) for name, p in model.named_parameters() if name in before}
+    record.buffers = {name: _change(b, buffers[name]) for name, b in model.named_buffers() if name in buffers}
+    return record
+
+
+def gradients_of(workload: Workload) -> dict[str, Digest]:
+    """The gradients that parameters have now, by name."""
+    found = {}
+    for name, parameter in workload.model.named_parameters():
+        digest = digest_of(parameter.grad) if parameter.grad is not None else None
+        if digest is not None:
+            found[name] = digest
+    return found
+
+
+def batch_digests(batch: object) -> list[Digest]:
+    """Of the floating-point tensors of a batch on the CPU; of the others as if they were."""
+    digests = (digest_of(tensor if tensor.is_floating_point() else tensor.double()) for tensor in tensors_in(batch))
+    return [digest for digest in digests if digest is not None]
+
+
+def _change(now: torch.Tensor, before: torch.Tensor) -> Digest:
+    after = picked(now)
+    same = after.shape == before.shape
+    change = after - before if same else after
+    return Digest(change.float(), None, int((~change.isfinite()).sum()), now.dtype)
