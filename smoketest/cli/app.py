@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from smoketest.cli import doctor, explain, operators, run, schema, show, validate
+from smoketest.cli import compare, doctor, explain, operators, run, schema, show, validate
 from smoketest.cli.output import error_text, open_streams, printable, say
 from smoketest.errors import SmoketestError
 
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("show")(show.show)
+app.command("compare")(compare.compare)
 app.command("explain")(explain.explain)
 app.command("schema")(schema.schema)
 app.command("doctor")(doctor.doctor)

@@ -14,7 +14,7 @@ from smoketest.cli.choices import metavar, one_of
 if TYPE_CHECKING:
     from smoketest.findings import Report
 
-__all__ = ["Form", "printed", "show"]
+__all__ = ["Form", "printed", "read_report", "show"]
 
 
 class Form(StrEnum):
@@ -34,10 +34,20 @@ def show(
 ) -> None:
     """Show a report.json on stdout. The exit code is 0, whatever the report says."""
     from smoketest.cli.output import emit
+
+    emit(printed(read_report(report), form))
+
+
+def read_report(report: Path) -> Report:
+    """The report in a file, or in the folder of one.
+
+    Raises:
+        ConfigError: it cannot be read, or is none.
+    """
     from smoketest.render.json import parse
 
     path = report / "report.json" if report.is_dir() else report
-    emit(printed(parse(_read(path), name=str(path)), form))
+    return parse(_read(path), name=str(path))
 
 
 def printed(report: Report, form: Form) -> str:

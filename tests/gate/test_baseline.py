@@ -12,54 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gate_reports import TODAY, report, sort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import smoketest.gate
 from smoketest.config.models import Allow, Gate
 from smoketest.errors import ConfigError
-from smoketest.findings import NotChecked, Observation, Report, Site, merge
-from smoketest.findings.report import CompilePart, DeviceInfo, EagerPart, Environment, ParityPart, WorkloadInfo
+from smoketest.findings import NotChecked, Observation, Report, Site
+from smoketest.findings.report import CompilePart, DeviceInfo, EagerPart, ParityPart
 from smoketest.gate import judge_report, new_baseline
 from smoketest.gate.baseline import Baseline, parse, render
-
-TODAY = dt.date(2026, 12, 1)
-
-
-def sort(line: int = 3, calls: int | None = 4, **given: Any) -> Observation:
-    defaults: dict[str, Any] = {
-        "rule": "NST101",
-        "op": "aten::sort.values_stable",
-        "phase": "forward",
-        "site": Site(file="model/router.py", line=line, code="x.sort()"),
-        "module": "h.0.router",
-        "calls": calls,
-        "bytes": 1000,
-        "exact": True,
-        "grounds": "measured",
-        "message": "Ran on the CPU.",
-    }
-    return Observation(**(defaults | given))
-
-
-def report(*seen: Observation, **given: Any) -> Report:
-    defaults: dict[str, Any] = {
-        "device": DeviceInfo(kind="emulated"),
-        "eager": EagerPart(status="ran", op_calls=10),
-        "compile": CompilePart(status="ran"),
-        "parity": ParityPart(status="ran"),
-    }
-    return Report(
-        name="gpt2",
-        created="2026-12-01T00:00:00Z",
-        status="error",
-        exit_code=5,
-        headline="",
-        environment=Environment(),
-        workload=WorkloadInfo(),
-        findings=merge(seen),
-        **(defaults | given),
-    )
 
 
 def judged(
