@@ -84,7 +84,8 @@ class NeuronDevice:
 def open_neuron() -> NeuronDevice:
     """Load torch-neuronx and make sure its device answers.
 
-    A device that hangs hangs this call: `smoketest.devices.probing` asks in a process of its own first.
+    A device that hangs hangs this call: whoever calls it limits the time. No torch may have been imported before, where
+    the variables of `smoketest.devices.settings` are to count.
 
     Raises:
         DeviceUnavailable: it is absent, the placeholder, another product or release, does not load, has no device, or

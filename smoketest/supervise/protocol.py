@@ -72,8 +72,6 @@ class Request(Message):
         strict_limits: have the emulated device keep to limits too that only a pre-release is known to have.
         debug: send our own frames with a failure too.
         output: the report's folder, for files that go beside it; None where nothing is kept.
-        device_settled: whether an earlier worker of the run took ``device`` already; else the real one is asked first.
-        device_timeout: seconds its first use may take.
     """
 
     part: Part
@@ -86,8 +84,6 @@ class Request(Message):
     strict_limits: bool = False
     debug: bool = False
     output: Path | None = None
-    device_settled: bool = False
-    device_timeout: float = 120
 
 
 class Hello(Message):

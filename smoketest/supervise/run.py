@@ -27,6 +27,7 @@ from smoketest.supervise.assemble import Circumstances, assemble
 from smoketest.supervise.baselines import Held, read_baseline, write_baseline
 from smoketest.supervise.files import CappedLog, Journal, PassedFile, prepare_folder, write_atomically
 from smoketest.supervise.names import names_here
+from smoketest.supervise.opening import OPENING, ended, not_answering, noted, without_it
 from smoketest.supervise.outcome import (
     Crashed,
     Failed,
@@ -155,6 +156,7 @@ class _Part:
         self.crumb = crumb
         self.timeout = timeout
         self.heard = HeardOps()
+        self.opened = process.started  # when it began to open a device
         self.setting_up = True  # no step has begun, as far as it has told
         self.facts: protocol.Facts | None = None
         self.steps: list[Step] = []
@@ -178,6 +180,11 @@ class _Part:
             return crumb.sentence()
         return f"in {self.phase}" + (f", {self.counted.done} of {self.counted.total}" if self.counted else "")
 
+    @property
+    def opening(self) -> bool:
+        """Whether it is at its first use of a real device."""
+        return self.phase == OPENING and self.facts is None
+
     def close(self) -> None:
         """Close its files."""
         self.log.close()
@@ -190,6 +197,7 @@ class _Part:
                 self.facts = message
             case protocol.PhaseStarted(name=name, step=step):
                 self.phase, self.counted = name, None
+                self.opened = self.last_sign if name == OPENING else self.opened
                 self.setting_up &= step is None
             case protocol.Progress():
                 self.counted = message
@@ -236,6 +244,8 @@ class _Part:
             return Ran(self.result)
         if code is None:
             return Crashed(f"the {self.name} worker could not be killed {self.where()}")
+        if self.opening:
+            return ended(describe_death(code, self.name, "at its first use"))
         return Crashed(describe_death(code, self.name, self.where()), self.log.last_lines())
 
 
@@ -255,6 +265,7 @@ class _Run:
         self.over: dict[str, Record] = {}
         self.timed_part_over = False
         self.device: Literal["emulated", "neuron", "cpu"] | None = None  # what the eager worker took
+        self.without: NotChecked | None = None  # the real device, where ``auto`` goes on with the emulated one
 
     def parts(self) -> tuple[Record, Record]:
         """Run both parts to their ends, whatever these are."""
@@ -280,7 +291,8 @@ class _Run:
                 part.close()
             self.selector.close()
             self.journal.close()
-        return told(self.over["eager"], self.over.get("strict")), self.over["compile"]
+        eager = noted(self.over["eager"], self.without)
+        return told(eager, self.over.get("strict")), self.over["compile"]
 
     def _wait(self) -> None:
         if self.running:
@@ -306,10 +318,9 @@ class _Run:
 
             def write_request(events: int) -> None:
                 message = protocol.Request(
-                    part=name, check=self.check.model_dump(mode="json"), device=self.device or self.check.device,
+                    part=name, check=self.check.model_dump(mode="json"), device=self._device(),
                     root=self.root, events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
-                    strict_limits=self.options.strict_limits, device_timeout=self.options.limits.device,
-                    device_settled=self.device is not None,
+                    strict_limits=self.options.strict_limits,
                     debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
                 )  # fmt: skip
                 request.write(message.model_dump_json().encode())
@@ -318,6 +329,10 @@ class _Run:
             process = WorkerProcess(command, write_request, passed=(crumb.number, request.number))
             unless_it_starts.pop_all()
         return _Part(name, process, log, crumb, timeout)
+
+    def _device(self) -> Literal["auto", "emulated", "neuron", "cpu"]:
+        """What a worker is asked to take: what the eager one took, else what the check says."""
+        return self.device or ("emulated" if self.without is not None else self.check.device)
 
     def _maybe_ask_why(self) -> None:
         """Start the strict witness where it has something to tell, once the eager worker has left the device."""
@@ -398,6 +413,9 @@ class _Run:
             key = {"eager": "training.timeout", "strict": "half of training.timeout"}.get(part.name, "compile.timeout")
             text = f"the {part.name} part took longer than {part.timeout:g} s ({key}) and was stopped {part.where()}"
             self._stop(part, TimedOut(part.timeout, text))
+        elif part.opening:  # loading a backend may well keep the heartbeat from its turn
+            if now - part.opened > limits.device:
+                self._stop(part, not_answering(limits.device))
         elif now - part.last_sign > limits.silence:
             text = (
                 f"the {part.name} worker gave no sign of life for {limits.silence:g} s and was stopped {part.where()}"
@@ -423,6 +441,12 @@ class _Run:
         record = part.end(code)
         part.close()
         del self.running[part.name]
+        if part.opening and self.without is None and self.interrupts.name is None:
+            self.without = without_it(self.check.device, record.outcome)
+            if self.without is not None:
+                self.progress.note(f"{self.without.why}; going on with the emulated device instead")
+                self._start("eager", self.check.training.timeout)
+                return
         self._end(part.name, record)
 
     def _end(self, name: str, record: Record) -> None:

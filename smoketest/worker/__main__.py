@@ -12,7 +12,6 @@ from pathlib import Path
 from smoketest.config.models import Check
 from smoketest.devices.base import Kind
 from smoketest.devices.installed import find_problem, is_there
-from smoketest.devices.probing import ask_device
 from smoketest.devices.settings import apply_settings
 from smoketest.errors import DoesNotFit, SmoketestError, UserCodeError
 from smoketest.findings import SitePolicy
@@ -91,9 +90,10 @@ def _run(request: Request, channel: Channel) -> None:
 
 
 def _settle(request: Request, channel: Channel) -> Kind:
-    """``auto`` is the real device where torch-neuronx is usable, else the emulated one.
+    """``auto`` is the real device where torch-neuronx is one this package drives, else the emulated one.
 
-    The first worker of a run asks the device, in a process of its own; the others are told what it took.
+    What comes of using the real one, the supervisor sees: in the phase announced here it may hang or die. With ``auto``
+    it then starts another worker, for the emulated one, which a process that loaded torch-neuronx cannot have.
 
     Raises:
         DeviceUnavailable: the real device is asked for and cannot be used.
@@ -102,15 +102,13 @@ def _settle(request: Request, channel: Channel) -> Kind:
     if asked == "emulated" or asked == "cpu":
         return asked
     problem = find_problem()
-    if problem is None and not request.device_settled:
-        channel.emit(PhaseStarted(name="device"))
-        problem = ask_device(request.device_timeout)
     if problem is None:
+        channel.emit(PhaseStarted(name="device"))
         return "neuron"
     if asked == "neuron":
         raise problem
     if is_there():
-        channel.emit(Note(not_checked=NotChecked(what="the real device", why=f"it cannot be used: {problem.message}")))
+        channel.emit(Note(not_checked=NotChecked(what="the real device", why=problem.message)))
     return "emulated"
 
 
