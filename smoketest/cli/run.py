@@ -17,6 +17,7 @@ from smoketest.cli.choices import metavar, one_of
 from smoketest.cli.show import Form, printed
 
 if TYPE_CHECKING:
+    from smoketest.cli.ci import Ended
     from smoketest.config import Check
     from smoketest.findings import Report
     from smoketest.render.summary import Row
@@ -43,6 +44,7 @@ class _Settings:
     compile: bool
     stop_at_error: bool
     strict_limits: bool
+    junit: Path | None
     baseline: Path | None
     update_baseline: bool
     strict_baseline: bool
@@ -93,6 +95,10 @@ def run(
         bool,
         typer.Option("--strict-limits", help="Emulate limits too that only a pre-release is known to have."),
     ] = False,
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE", help="Gets JUnit XML: a case for each part and class of findings."),
+    ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(
@@ -115,6 +121,7 @@ def run(
     A report on what ran on the CPU instead, and on what fails lowering, goes to DIR/NAME for each check; a summary of
     several checks to DIR.
     """
+    from smoketest.cli.ci import tell_github, write_junit
     from smoketest.cli.output import say
     from smoketest.config.load import find_checks
     from smoketest.supervise.assemble import INTERRUPTED, worst
@@ -134,6 +141,7 @@ def run(
         compile=not no_compile,
         stop_at_error=stop_at_error,
         strict_limits=strict_limits,
+        junit=junit,
         baseline=baseline,
         update_baseline=update_baseline,
         strict_baseline=strict_baseline,
@@ -149,11 +157,15 @@ def run(
         )
     try:
         with Interrupts() as interrupts:
-            rows = list(_run_all(paths, settings, interrupts))
+            ended = list(_run_all(paths, settings, interrupts))
     except KeyboardInterrupt:  # the second one
         say("interrupted: stopped at once, without a report")
         raise typer.Exit(INTERRUPTED) from None
+    rows = [_row(each) for each in ended]
     code = INTERRUPTED if interrupts.name is not None else worst(row.exit_code for row in rows)
+    if settings.junit is not None:
+        code = worst([code, write_junit(ended, settings.junit)])
+    tell_github(ended, code, stdout_is_free=settings.output is not None)
     if len(paths) > 1:
         say(_table(rows))
         if settings.output is not None:
@@ -161,17 +173,18 @@ def run(
     raise typer.Exit(code)
 
 
-def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts) -> Iterator[Row]:
+def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts) -> Iterator[Ended]:
     """Run each check; one that is wrong gives its message, and the others run all the same."""
+    from smoketest.cli.ci import Ended
     from smoketest.cli.output import error_text, printable, say
     from smoketest.config.load import load_check
     from smoketest.errors import ConfigError, Place, SmoketestError
-    from smoketest.render.summary import Row, row
+    from smoketest.render.summary import Row
 
     taken: dict[str, Path] = {}
     for path in paths:
         if interrupts.name is not None:
-            yield Row.without_report(printable(str(path)), 130, "not run: interrupted")
+            yield Ended(Row.without_report(printable(str(path)), 130, "not run: interrupted"))
             continue
         try:
             check = _with_baseline(load_check(path, settings.overrides), settings.baseline)
@@ -184,22 +197,34 @@ def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts)
             report = _run_one(check, path, settings, interrupts)
         except SmoketestError as error:
             say(error_text(error))
-            yield Row.without_report(printable(str(path)), error.exit_code, printable(error.message))
+            yield Ended(Row.without_report(printable(str(path)), error.exit_code, printable(error.message)))
         else:
-            yield row(report)
+            yield Ended(report, _root(check, path))
+
+
+def _root(check: Check, path: Path) -> Path:
+    """The folder that file names in the check's report are relative to."""
+    from smoketest.findings.sites import project_root
+
+    return project_root((Path.cwd() / path).parent, check.files)
+
+
+def _row(ended: Ended) -> Row:
+    from smoketest.render.summary import Row, row
+
+    return ended.result if isinstance(ended.result, Row) else row(ended.result)
 
 
 def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrupts) -> Report:
     """Run one check and print its report."""
     from smoketest.cli.output import emit, say, use_color, width
-    from smoketest.findings.sites import project_root
     from smoketest.render import render
     from smoketest.supervise.run import Options, run_check
 
     with _folder(settings.output) as output:
         options = Options(
             output=output,
-            root=project_root((Path.cwd() / path).parent, check.files),
+            root=_root(check, path),
             compile=settings.compile,
             stop_at_error=settings.stop_at_error,
             strict_limits=settings.strict_limits,

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from smoketest.findings.parts import PARTS, PartName, part_of
 from smoketest.findings.report import Report
 
-__all__ = ["FALLBACKS_NOT_CHECKED", "Coverage", "Part", "part_of"]
+__all__ = ["FALLBACKS_NOT_CHECKED", "Coverage"]
 
 FALLBACKS_NOT_CHECKED = "fallbacks"
 """A `NotChecked` whose ``what`` begins with this says that no witness could tell where ops ran: never "clean"."""
-
-Part = Literal["eager", "compile", "parity"]
-
-
-def part_of(rule: str) -> Part:
-    """The part of a check that makes findings of a rule."""
-    if rule == "NST106":
-        return "parity"
-    return "compile" if rule.startswith("NST2") else "eager"
 
 
 @dataclass(frozen=True)
@@ -45,10 +36,9 @@ class Coverage:
         return bool(getattr(self, part_of(rule)))
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PartName, ...]:
         """The parts that ran to their ends."""
-        names: tuple[Part, ...] = ("eager", "compile", "parity")
-        return tuple(name for name in names if getattr(self, name))
+        return tuple(name for name in PARTS if getattr(self, name))
 
     @classmethod
     def of(cls, report: Report) -> Coverage:

@@ -11,11 +11,12 @@ from typing import Literal
 
 from smoketest.config.models import Allow, Gate
 from smoketest.findings.identity import functional_base
+from smoketest.findings.parts import part_of
 from smoketest.findings.report import Baseline as BaselineInfo
 from smoketest.findings.report import Finding, PartStatus, Report, Verdict
 from smoketest.findings.rules import RULES
 from smoketest.gate.baseline import Against, Baseline, against, baseline_of
-from smoketest.gate.coverage import FALLBACKS_NOT_CHECKED, Coverage, part_of
+from smoketest.gate.coverage import FALLBACKS_NOT_CHECKED, Coverage
 
 __all__ = ["FALLBACKS_NOT_CHECKED", "Judgement", "judge", "judge_report", "new_baseline", "unused_allowances"]
 

@@ -26,10 +26,11 @@ _HEADER = (
 )
 
 
-def render(report: Report) -> str:
-    """The report as Markdown of at most `LIMIT` characters, worst finding first.
+def render(report: Report, limit: int = LIMIT) -> str:
+    """The report as Markdown of at most `limit` characters, worst finding first.
 
-    What does not fit is left out by whole rows and blocks, and counted.
+    What does not fit is left out by whole rows and blocks, and counted. Less than 30,000 characters may be too few for
+    what is always told.
     """
     findings, note = words.worst_first(report.findings), words.profile_note(report)
     start = [
@@ -42,7 +43,7 @@ def render(report: Report) -> str:
         *_section("Not checked", [f"- {_not_checked(entry.what, entry.why)}" for entry in report.not_checked], 8_000),
     ]
     end = [*_section("Environment", _environment(report), 6_000), *_command(report)]
-    room = LIMIT - len(_join([*start, *end])) - 500
+    room = limit - len(_join([*start, *end])) - 500
     table = _table(report, findings, room * 2 // 5)
     blocks = _blocks(report, findings, room - len(_join(table)))
     return _join([*start, *table, *blocks, *end]) + "\n"

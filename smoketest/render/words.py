@@ -35,6 +35,7 @@ __all__ = [
     "problems",
     "profile_note",
     "reached",
+    "row",
     "size",
     "title",
     "verdict",
@@ -231,6 +232,23 @@ def reached(finding: Finding) -> str | None:
         return None
     ladder = f" (of {', '.join(_STAGES)})" if finding.stage in _STAGES else ""
     return f"{finding.stage}{ladder}"
+
+
+def row(finding: Finding, report: Report) -> list[str]:
+    """A finding in a few plain lines, the later ones indented: what and where, how often, why, what to do."""
+    head = f"{finding.op}: {title(finding, report)}" if finding.op else title(finding, report)
+    phase = f" in {finding.phase}" if finding.phase else ""
+    status = f", {finding.status}" if finding.status else ""
+    moved, where = crossing(finding), modules(finding)
+    often = amount(finding) + (f", {moved} to and from the host" if moved else "")
+    lines = [
+        f"{head}{phase} ({finding.rule}{status})",
+        f"  {place(finding.site)}{f'  {finding.site.code}' if finding.site and finding.site.code else ''}",
+        f"  {often}{f', in {where}' if where else ''}",
+        *([f"  {cause(finding)}"] if finding.message else []),
+        *([f"  instead: {finding.remedy}"] if finding.remedy and finding.verdict != "allow" else []),
+    ]
+    return [" " * (len(line) - len(line.lstrip(" "))) + clean(line, 700) for line in lines]
 
 
 def grounds(finding: Finding) -> str | None:

@@ -65,10 +65,11 @@ def test_the_commands_and_options_of_this_version() -> None:
 
     seen = options(get_command(app))
     assert seen == {
-        "run": ["--debug", "--device", "--format", "--no-compile", "--output", "--quiet", "--set", "--steps",
-                "--stop-at-error", "--strict-limits", "-q"],
+        "run": ["--baseline", "--debug", "--device", "--format", "--junit", "--no-compile", "--output", "--quiet",
+                "--set", "--steps", "--stop-at-error", "--strict-baseline", "--strict-limits", "--update-baseline", "-q"],
         "validate": ["--set"],
         "show": ["--format"],
+        "compare": ["--format"],
         "explain": ["--profile"],
         "schema": ["--report"],
         "doctor": ["--format"],

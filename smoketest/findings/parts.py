@@ -1,0 +1,17 @@
+"""Which part of a check makes the findings of a rule."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+__all__ = ["PARTS", "PartName", "part_of"]
+
+PartName = Literal["eager", "compile", "parity"]
+PARTS: tuple[PartName, ...] = ("eager", "compile", "parity")
+
+
+def part_of(rule: str) -> PartName:
+    """The part that makes findings of a rule; those about the environment are the eager part's."""
+    if rule == "NST106":
+        return "parity"
+    return "compile" if rule.startswith("NST2") else "eager"
