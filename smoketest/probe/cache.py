@@ -1,8 +1,8 @@
 """What torch-mlir said of a graph, kept on disk: lowering the same op again takes no process and no time.
 
 The folder is ``$SMOKETEST_CACHE_DIR``, else ``smoketest`` in the user's cache folder; an empty ``SMOKETEST_CACHE_DIR``
-keeps nothing. There is one file per engine (torch, torch-mlir and this package's own pipelines), to which lines are
-added; what cannot be read in it is as if it were not there.
+keeps nothing. There is one file per engine (torch, torch-mlir, this package's own pipelines and limits), to which lines
+are added; what cannot be read in it is as if it were not there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from smoketest.probe import lowering_worker
+from smoketest.probe import limits, lowering_worker
 from smoketest.probe.graphs import GraphSpec, signature
 from smoketest.probe.lower import Lowered, LoweringProcess
 from smoketest.probe.lowering_worker import STAGES, Answer, Hello
@@ -42,8 +42,8 @@ def cache_file() -> Path | None:
         versions = [importlib.metadata.version(name) for name in ("torch", "torch-mlir")]
     except importlib.metadata.PackageNotFoundError:  # the torch-mlir that torch-neuronx brings is no distribution
         return None
-    pipelines = Path(lowering_worker.__file__).read_bytes()
-    engine = hashlib.sha256("\0".join(versions).encode() + pipelines).hexdigest()[:16]
+    ours = b"".join(Path(file).read_bytes() for file in (lowering_worker.__file__, limits.__file__, limits.DATA))
+    engine = hashlib.sha256("\0".join(versions).encode() + ours).hexdigest()[:16]
     return None if folder is None else folder / f"lowering-{engine}.jsonl"
 
 
@@ -100,7 +100,8 @@ class CachedLowering:
         seen = self.process.lower(graph, timeout)
         if isinstance(seen, Answer):
             self._answers[key] = seen
-            self._add({"graph": key, "answer": [seen.stage, seen.sentence, seen.node, seen.unknown]})
+            found = [(hit.code, hit.op, hit.node) for hit in seen.limits]
+            self._add({"graph": key, "answer": [seen.stage, seen.sentence, seen.node, seen.unknown, found]})
         return seen
 
     def _add(self, entry: dict[str, Any]) -> None:
@@ -130,10 +131,15 @@ def _read(file: Path | None) -> tuple[Hello | None, dict[str, Answer]]:
     return hello, answers
 
 
-def _answer(stage: Any, sentence: Any, node: Any, unknown: Any) -> Answer:
+def _answer(stage: Any, sentence: Any, node: Any, unknown: Any, found: Any) -> Answer:
     if stage not in STAGES:
         raise ValueError(stage)
-    return Answer(stage, str(sentence), None if node is None else str(node), tuple(map(str, unknown)))
+    known = tuple(limits.Hit(str(code), str(op), _text(at)) for code, op, at in found)
+    return Answer(stage, str(sentence), _text(node), tuple(map(str, unknown)), known)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _lines(file: Path | None) -> list[bytes]:

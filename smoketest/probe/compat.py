@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch._decomp
 import torch._dynamo
 import torch._functorch.config
 from torch._dynamo import symbolic_convert, trace_rules
@@ -30,6 +31,7 @@ __all__ = [
     "break_records",
     "compile_id",
     "compiled_in_place",
+    "core_decompositions",
     "dynamo_is_off",
     "frame_records",
     "fresh_dynamo",
@@ -208,6 +210,11 @@ def boxed(graph: torch.fx.GraphModule, on_error: Callable[[Exception], None]) ->
 
     function: Callable[..., Any] = make_boxed_func(forward)
     return function
+
+
+def core_decompositions() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's decompositions to its core operators, by overload."""
+    return dict(torch._decomp.core_aten_decompositions())
 
 
 def compile_id() -> str | None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
+from smoketest.probe.limits import Hit, hits, limits
 from smoketest.process import end_with_parent
 
 __all__ = [
@@ -63,12 +64,14 @@ class Answer:
         sentence: the compiler's own first error; empty where it lowers.
         node: name of the node it speaks of, where it says so.
         unknown: as in `Imported`.
+        limits: of the Neuron compiler, that the StableHLO meets.
     """
 
     stage: str
     sentence: str = ""
     node: str | None = None
     unknown: tuple[str, ...] = ()
+    limits: tuple[Hit, ...] = ()
 
     @property
     def lowers(self) -> bool:
@@ -122,6 +125,7 @@ def _hello() -> Hello:
 
     import smoketest.probe.graphs  # noqa: F401
 
+    limits()
     with FakeTensorMode():
         torch.empty(1)
     torch.set_num_threads(1)
@@ -163,7 +167,7 @@ def _lower(spec: Any, answers: IO[bytes], diagnostics: IO[bytes]) -> Answer:
             printed = diagnostics.read().decode(errors="replace")
             sentence, node = _first_error(printed, error)
             return Answer(stage, sentence, node, unknown)
-    return Answer(stage, unknown=unknown)
+    return Answer(stage, unknown=unknown, limits=hits(module))
 
 
 @contextmanager

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.operators.reported_lowering import reported_lowering
 from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin
 from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Ref, Symbolic, TensorSpec, inputs_of, one_op
+from smoketest.probe.limits import Limit
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.recompiles import recompiled
 from smoketest.probe.verdict import Verdict
 
-__all__ = ["WITNESS", "around_the_graphs", "dynamic", "empty", "graph_refused", "not_importable", "op_refused"]
+__all__ = [
+    "WITNESS",
+    "around_the_graphs",
+    "dynamic",
+    "empty",
+    "graph_refused",
+    "limited",
+    "not_importable",
+    "op_refused",
+]
 
 WITNESS = frozenset({"compile_probe"})
 # Dynamo's ids of "the size of this op's result depends on values": with static shapes no graph can hold the op.
@@ -117,6 +127,30 @@ def empty(graph: CapturedGraph, policy: SitePolicy) -> Observation:
             "April 2026 says of such a graph: No outputs found in the module, expected at least one output"
         ),
         remedy="Return the result of the line, or keep the line out of the compiled region.",
+    )
+
+
+def limited(graph: CapturedGraph, node: NodeSpec, met: Sequence[Limit], policy: SitePolicy) -> Observation:
+    """NST207 for a node that lowers to what the Neuron compiler is documented to refuse, by one or more codes."""
+    origin = graph.origins.get(node.name, Origin())
+    called = (
+        f"{node.target}, of {origin.called_as}," if origin.called_as not in (None, node.target) else str(node.target)
+    )
+    why = "; ".join(f"{limit.code}: {limit.meaning} ({limit.source})" for limit in met)
+    return Observation(
+        rule="NST207",
+        op=str(node.target),
+        called_as=origin.called_as,
+        phase=graph.direction,
+        site=policy.choose(origin.frames),
+        module=origin.module,
+        shapes=(signature_of(graph.spec, node),),
+        calls=0 if graph.again else 1,
+        exact=True,
+        witnesses=WITNESS,
+        stage="stablehlo",
+        message=f"{called} lowers with public torch-mlir, but the Neuron compiler possibly refuses it. {why}",
+        remedy=" ".join(limit.remedy for limit in met),
     )
 
 

@@ -37,6 +37,7 @@ from smoketest.probe.graphs import (
     signature,
     values,
 )
+from smoketest.probe.limits import Hit, limits
 from smoketest.probe.lower import CannotStart, Lowered, missing_reason
 from smoketest.probe.lowering_worker import STAGES, Answer
 from smoketest.probe.prepare import lowerable
@@ -223,6 +224,7 @@ class _Sweep:
         self._of_node: dict[tuple[str, str], Verdict] = {}
         self._dynamic_inputs: set[tuple[str, Ref]] = set()
         self._whole: dict[str, Lowered] = {}
+        self._hits: dict[tuple[str, str], dict[str, None]] = {}
 
     def lower(self, process: Lowers, judge: Judge, tell: OnProgress) -> None:
         """Lower every distinct op, then every graph none of whose nodes stands in the way."""
@@ -236,6 +238,7 @@ class _Sweep:
         for done, graph in enumerate(self._seen.graphs):
             tell("lower whole graphs", done, len(self._seen.graphs))
             self._graph(graph, judge)
+            self._limits(graph)
         tell("lower whole graphs", len(self._seen.graphs), len(self._seen.graphs))
 
     def _node(self, graph: CapturedGraph, node: NodeSpec, judge: Judge, known: frozenset[str]) -> None:
@@ -251,6 +254,7 @@ class _Sweep:
         else:
             alone = one_op(spec, node)
             verdict = self._of_node[graph.id, node.name] = self._op(str(node.target), alone, judge)
+            self._hits.setdefault((graph.id, node.name), {}).update(dict.fromkeys(hit.code for hit in verdict.limits))
             if verdict.outcome in ("fails", "unknown"):
                 refused = observe.op_refused(graph, node, verdict, self.policy)
                 self.observations.append(refused)
@@ -294,6 +298,7 @@ class _Sweep:
                 self.lost.setdefault(graph.id, what_happened(answer)[1])
                 return
             if answer.lowers:
+                self._note(graph, rest, answer.limits)
                 return
             refused = observe.graph_refused(graph, answer, len(alone), self.policy)
             self.observations.append(refused)
@@ -306,6 +311,22 @@ class _Sweep:
     def _lowers(self, graph: CapturedGraph, node: NodeSpec) -> bool:
         verdict = self._of_node.get((graph.id, node.name))
         return verdict is not None and verdict.outcome in ("lowers", "decomposed")
+
+    def _note(self, graph: CapturedGraph, lowered: GraphSpec, found: tuple[Hit, ...]) -> None:
+        """Keep the limits that a graph meets as a whole: some show in company only, such as a size that got lost."""
+        for hit in found:
+            node = lowered.node_of(hit.node)
+            if node is not None:
+                self._hits.setdefault((graph.id, node.name), {})[hit.code] = None
+
+    def _limits(self, graph: CapturedGraph) -> None:
+        """Say what the Neuron compiler is documented to refuse of what lowers."""
+        for node in _calls(self._prepared[graph.id]):
+            called = graph.origins[node.name].called_as or str(node.target)
+            codes = self._hits.get((graph.id, node.name), ())
+            met = [limit for code in codes if (limit := limits()[code]).is_of(called)]
+            if met:
+                self.observations.append(observe.limited(graph, node, met, self.policy))
 
     def _bodies(self, graph: CapturedGraph, spec: GraphSpec) -> dict[str, GraphSpec]:
         """What stands in the place of the nodes that lower in other words, by their names."""

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-import torch
-
 from smoketest.operators.decompositions import decomposition_table, lowering_equivalents
 from smoketest.operators.evidence import Grounds, base_name, grounds_for, reports
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.operators.reported_lowering import reported_lowering
 from smoketest.probe.cache import Lowers
+from smoketest.probe.compat import core_decompositions
 from smoketest.probe.graphs import GraphSpec, name_of
+from smoketest.probe.limits import Hit
 from smoketest.probe.lower import Crashed, Lowered, TimedOut
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.prepare import Table, expanded, tensor_outputs
@@ -53,6 +53,7 @@ class Verdict:
         unknown: ops of it that the torch dialect does not know (``torch.aten.lgamma``).
         body: the graph that lowers in its place, where it is decomposed.
         grounds: what a failure stands on: ``reported`` and ``cannot_lower`` are firm, ``no_kernel_known`` is not.
+        limits: of the Neuron compiler, that the StableHLO meets where it lowers or is decomposed.
     """
 
     outcome: Outcome
@@ -63,6 +64,7 @@ class Verdict:
     unknown: tuple[str, ...] = ()
     body: GraphSpec | None = None
     grounds: Grounds | None = None
+    limits: tuple[Hit, ...] = ()
 
     @property
     def denied(self) -> bool:
@@ -90,12 +92,13 @@ class Judge:
     def op(self, op: str, graph: GraphSpec) -> Verdict:
         """The verdict on a one-op graph of `op`."""
         # Where torch-mlir is known to be at fault it is not asked: nll_loss_forward takes the process down.
-        body = self._body(graph, self._equivalents) if op in self._faulty else None
-        if body is not None:
-            return Verdict("decomposed", "stablehlo", body=body)
+        other = self._body(graph, self._equivalents) if op in self._faulty else None
+        if other is not None:
+            body, answer = other
+            return Verdict("decomposed", answer.stage, body=body, limits=answer.limits)
         seen = self._lower(graph)
         if isinstance(seen, Answer) and seen.lowers:
-            return Verdict("lowers", seen.stage)
+            return Verdict("lowers", seen.stage, limits=seen.limits)
         stage, sentence = what_happened(seen)
         if not isinstance(seen, Answer) and not seen.unknown:
             return Verdict("unknown", stage, sentence, "that is its own fault and says nothing of the op")
@@ -167,15 +170,15 @@ class Judge:
 
     @cached_property
     def _core(self) -> Table:
-        return {**torch._decomp.core_aten_decompositions(), **self._equivalents}
+        return {**core_decompositions(), **self._equivalents}
 
-    def _body(self, graph: GraphSpec, table: Table) -> GraphSpec | None:
-        """`graph` taken apart by `table`, if that lowers."""
+    def _body(self, graph: GraphSpec, table: Table) -> tuple[GraphSpec, Answer] | None:
+        """`graph` taken apart by `table`, and how it lowers; None where it does not."""
         body = expanded(graph, table)
         if body is None:
             return None
         seen = self._lower(tensor_outputs(body))
-        return body if isinstance(seen, Answer) and seen.lowers else None
+        return (body, seen) if isinstance(seen, Answer) and seen.lowers else None
 
 
 def what_happened(seen: Lowered) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import torch
 from smoketest.probe import cache
 from smoketest.probe.cache import CachedLowering, cache_file
 from smoketest.probe.graphs import TensorSpec
+from smoketest.probe.limits import Hit
 from smoketest.probe.lower import Crashed, LoweringProcess
 from smoketest.probe.lowering_worker import Answer
 
@@ -19,6 +20,8 @@ from .build import op
 F32 = TensorSpec((3, 4), torch.float32)
 SINH = op("aten::sinh", F32, value=F32)
 LGAMMA = op("aten::lgamma", F32, value=F32)
+I64 = TensorSpec((3, 4), torch.int64)
+POWER = op("aten::pow.Tensor_Scalar", I64, 3, value=I64)
 DOUBLE = (sys.executable, str(Path(__file__).with_name("faulty_compiler.py")))
 NEVER = (sys.executable, "-c", "raise SystemExit(7)")
 
@@ -27,12 +30,14 @@ def test_answers_of_a_first_probe_are_there_for_a_second_that_starts_no_process(
     file = tmp_path / "deeper" / "cache.jsonl"
     with CachedLowering(file) as first:
         known = first.hello()
-        answers = [first.lower(graph, 60.0) for graph in (SINH, LGAMMA)]
+        answers = [first.lower(graph, 60.0) for graph in (SINH, LGAMMA, POWER)]
     assert isinstance(answers[1], Answer)
     assert (answers[1].stage, answers[1].unknown) == ("imported", ("torch.aten.lgamma",))
+    assert isinstance(answers[2], Answer)
+    assert answers[2].limits == (Hit("NCC_EVRF062", "stablehlo.power", "op"),)
     with CachedLowering(file, LoweringProcess(NEVER)) as second:
         assert second.hello() == known
-        assert [second.lower(graph, 60.0) for graph in (SINH, LGAMMA)] == answers
+        assert [second.lower(graph, 60.0) for graph in (SINH, LGAMMA, POWER)] == answers
         assert second.process.started == 0
 
 
@@ -60,9 +65,9 @@ def test_a_corrupted_cache_is_ignored_and_written_on(tmp_path: Path, content: by
     file.write_bytes(content)
     with CachedLowering(file, LoweringProcess(DOUBLE)) as lowering:
         assert lowering.lower(SINH, 60.0) == Answer("stablehlo")
-        lowering.lower(LGAMMA, 60.0)
+        lowering.lower(POWER, 60.0)
     with CachedLowering(file, LoweringProcess(NEVER)) as again:
-        assert again.lower(LGAMMA, 60.0) == Answer("stablehlo")
+        assert again.lower(POWER, 60.0) == Answer("stablehlo")
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:

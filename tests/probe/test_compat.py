@@ -105,3 +105,9 @@ def test_a_break_that_dynamo_cannot_go_on_after_keeps_the_reason_it_logs() -> No
     assert record.rest_skipped
     assert "graph_break" in record.reason
     assert (HERE, line_of(cannot_be_resumed) + 4) in record.frames
+
+
+def test_pytorchs_core_decompositions_are_a_table_by_overload() -> None:
+    table = compat.core_decompositions()
+    assert torch.ops.aten.native_group_norm_backward.default in table
+    assert torch.ops.aten.mm.default not in table
