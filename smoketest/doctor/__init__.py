@@ -10,12 +10,24 @@ import os
 import sys
 from collections.abc import Mapping
 
-from smoketest.doctor.judge import judge
+from smoketest.doctor.judge import changing_settings, judge, judge_without_device
 from smoketest.doctor.lines import Diagnosis, Line, Topic, Verdict
-from smoketest.doctor.probe import Limits, Place, observe
+from smoketest.doctor.probe import Limits, Place, observe, observe_quickly
 from smoketest.doctor.render import render_json, render_text
 
-__all__ = ["Diagnosis", "Limits", "Line", "Place", "Topic", "Verdict", "examine", "render_json", "render_text"]
+__all__ = [
+    "Diagnosis",
+    "Limits",
+    "Line",
+    "Place",
+    "Topic",
+    "Verdict",
+    "changing_settings",
+    "examine",
+    "examine_quickly",
+    "render_json",
+    "render_text",
+]
 
 
 def examine(
@@ -35,3 +47,27 @@ def examine(
     """
     given = os.environ if environ is None else environ
     return judge(observe(given, python=python, place=place or Place(), limits=limits or Limits()))
+
+
+def examine_quickly(
+    environ: Mapping[str, str] | None = None,
+    *,
+    torch: str | None,
+    usable: bool,
+    python: str = sys.executable,
+    place: Place | None = None,
+    limits: Limits | None = None,
+) -> tuple[Line, ...]:
+    """What the doctor says without loading torch or touching the device, in a fraction of a second.
+
+    Args:
+        environ: the environment variables to examine; this process's when None.
+        torch: the version of the torch that a run loaded; None where none did.
+        usable: whether the run had a device.
+        python: the interpreter to examine.
+        place: where the machine's own files are; ``/`` when None.
+        limits: seconds each probe may take.
+    """
+    given = os.environ if environ is None else environ
+    seen = observe_quickly(given, torch=torch, python=python, place=place or Place(), limits=limits or Limits())
+    return judge_without_device(seen, usable=usable)

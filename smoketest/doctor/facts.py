@@ -85,7 +85,9 @@ DRIVER = Component("driver", "2.31.7.0")
 
 NEURON_LS = "neuron-ls"
 NEURON_LS_ARGUMENTS = ("--json-output",)
-"""[PUB] user guide of neuron-ls."""
+"""[PUB] user guide of neuron-ls. What it prints then is in no public document: [USER] a capture of a trn1.2xlarge and
+scripts for a trn2 read a list with an object for each device, with ``nc_count`` (physical cores),
+``logical_neuroncore_config`` (how many make a logical one, newer releases) and ``neuron_processes``."""
 NEURON_LS_FOLDER = "/opt/aws/neuron/bin"
 """[USER] where several public scripts call it by its path; it need not be on PATH."""
 DRIVER_MODULE = "sys/module/neuron"
@@ -94,7 +96,9 @@ DRIVER_MODULE = "sys/module/neuron"
 NO_INSTANCE_INFORMATION = "Failed to get Neuron instance information"
 """What neuron-ls says in a container that was given no device. [USER-B4]"""
 CONTAINER = "in a container give it the devices: `docker run --device=/dev/neuron0 ...`, or `--privileged`."
-"""[USER-B4] (device access or --privileged)."""
+"""[PUB] Amazon's tutorial on Neuron containers, which was written for Inf1 and Trn1, has ``--device=/dev/neuron0``;
+[INFER] that it is the same on a Trn2, and that a machine with more devices names each. [USER-B4] says "device access or
+--privileged"."""
 BUSY = re.compile(r"Logical Neuron Core\(s\) not available|cores busy", re.IGNORECASE)
 """What opening a device says while another process holds its cores. [USER-B4]"""
 COLLECT_ENV_LINE = "device usable from torch"

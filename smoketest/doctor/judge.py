@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from smoketest.doctor import facts
 from smoketest.doctor.device import judge_device
@@ -13,7 +14,7 @@ from smoketest.doctor.lines import Diagnosis, Line, Topic, Verdict
 from smoketest.doctor.observed import Folder, Machine, Observed, Packages, Step
 from smoketest.doctor.words import count, dotted, ending_words, failure, last_line, parse_json, short, size
 
-__all__ = ["judge"]
+__all__ = ["changing_settings", "judge", "judge_without_device"]
 
 _FRESH = "in a fresh environment of Python 3.12 to 3.14"
 _UNKNOWN_PACKAGES = "the packages could not be listed"
@@ -45,6 +46,35 @@ def judge(seen: Observed) -> Diagnosis:
     return Diagnosis(lines, (_emulated(facing), _lowering(facing)))
 
 
+def judge_without_device(seen: Observed, *, usable: bool) -> tuple[Line, ...]:
+    """The lines that need no device and no tool, in the order of `Topic`.
+
+    Args:
+        seen: as `probe.observe_quickly` gives it.
+        usable: whether a run had a device; a sign against it is not firmer than that.
+    """
+    packages = seen.packages if isinstance(seen.packages, Packages) else None
+    facing = _Facing(seen, packages, identify(packages) if packages else Identity("absent"), usable)
+    lines = (_python, _torch, _neuronx, _pair)
+    more = (_compiler, _nki, _driver, _instance, _system)
+    return (
+        *(line(facing) for line in lines),
+        *_beside(facing),
+        *(line(facing) for line in more),
+        *_settings(seen),
+        *_caches(seen),
+    )
+
+
+def changing_settings(environ: Mapping[str, str]) -> list[tuple[facts.Setting, str]]:
+    """The settings that change what a run measures or shows, as they are set here, and their values."""
+    return [
+        (setting, environ[setting.name])
+        for setting in facts.SETTINGS
+        if setting.name in environ and environ[setting.name].strip().lower() not in setting.harmless
+    ]
+
+
 @dataclass(frozen=True)
 class _Facing:
     """What a line is judged from. `usable`: ``torch.neuron`` has a device, whatever the other signs say."""
@@ -57,6 +87,10 @@ class _Facing:
     def unless_usable(self, verdict: Verdict) -> Verdict:
         """A sign against a device cannot be firmer than the device itself."""
         return "warn" if self.usable and verdict == "fail" else verdict
+
+    def requires(self, name: str) -> bool:
+        """Whether torch-neuronx says that it needs this distribution."""
+        return self.packages is not None and any(name in found.requires for found in self.packages.all("torch-neuronx"))
 
     def version(self, name: str) -> str | None:
         """Of a distribution."""
@@ -331,7 +365,14 @@ def _component(facing: _Facing, topic: str, part: facts.Component, module: str, 
         return Line(topic, f"a module {module} of no distribution: version not known", expected, "unknown")
     if version is None:
         advice = f"It comes with the SDK: follow {facts.QUICKSTART}."
-        return Line(topic, f"{part.name} is not installed", expected, absent, advice)
+        found = f"{part.name} is not installed"
+        if facing.requires(part.name):
+            return Line(topic, f"{found}, and torch-neuronx requires it", expected, absent, advice)
+        if not facing.identity.native:
+            return Line(topic, found, expected, absent, advice)
+        # Whether the wheel of torch-neuronx has it inside, no public document tells.
+        found += "; torch-neuronx does not say that it requires it, and may bring it"
+        return Line(topic, found, expected, "warn", f"Where compiling fails: {advice[0].lower()}{advice[1:]}")
     if numbers(version) < numbers(part.version):
         advice = "Failures it has may be mended in the release that torch-neuronx was published with: upgrade it."
         return Line(topic, f"{version}, older than the SDK", expected, "warn", advice)
@@ -387,7 +428,7 @@ def _failed_listing(facing: _Facing, ending: Ended, expected: str) -> Line:
 
 
 def _listed(facing: _Facing, text: str, expected: str) -> Line:
-    """neuron-ls gave a list; a capture of a trn1.2xlarge has one object for each device ([USER] backend.ai's tests)."""
+    """neuron-ls gave a list with an object for each device: [USER] a capture of a trn1.2xlarge, scripts for a trn2."""
     devices = parse_json(text)
     if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
         found = "neuron-ls ended well, but its output is not the list this smoketest knows"
@@ -395,15 +436,26 @@ def _listed(facing: _Facing, text: str, expected: str) -> Line:
     if not devices:
         advice = f"Use a Trn2 or Trn3 instance; {facts.CONTAINER}"
         return Line(Topic.DEVICES, "neuron-ls lists no device", expected, facing.unless_usable("fail"), advice)
-    cores = [device.get("nc_count") for device in devices]
-    total = sum(core for core in cores if isinstance(core, int))
-    found = f"{count(len(devices), 'device')}, {count(total, 'core')}" if total else count(len(devices), "device")
+    found = count(len(devices), "device") + _cores(devices)
     held = [process for device in devices for process in device.get("neuron_processes") or []]
     if not held:
         return Line(Topic.DEVICES, found, expected, "ok")
     pids = sorted({str(process["pid"]) for process in held if isinstance(process, dict) and "pid" in process})
     found += f", used by {count(len(held), 'process', 'processes')}" + (f": {', '.join(pids)}" if pids else "")
     return Line(Topic.DEVICES, found, expected, "warn", "A core serves one process: wait for it to end, or end it.")
+
+
+def _cores(devices: Sequence[Mapping[str, Any]]) -> str:
+    """How many cores they have, and how many logical ones a process sees of them; empty where neither is told."""
+    physical = logical = 0
+    for device in devices:
+        cores, together = device.get("nc_count"), device.get("logical_neuroncore_config")
+        physical += cores if isinstance(cores, int) else 0
+        if isinstance(cores, int) and isinstance(together, int) and together > 0:
+            logical += cores // together
+    if not physical:
+        return ""
+    return f", {count(physical, 'core')}" + (f" ({logical:,} logical)" if logical and logical != physical else "")
 
 
 def _collect_env(facing: _Facing) -> Line:
@@ -489,11 +541,7 @@ def _system_name(machine: Machine) -> str:
 
 def _settings(seen: Observed) -> Iterator[Line]:
     expected = "none set that changes what is measured"
-    found = [
-        (setting, seen.environ[setting.name])
-        for setting in facts.SETTINGS
-        if setting.name in seen.environ and seen.environ[setting.name].strip().lower() not in setting.harmless
-    ]
+    found = changing_settings(seen.environ)
     for setting, value in found:
         yield Line(
             Topic.SETTINGS,

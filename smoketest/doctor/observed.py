@@ -13,12 +13,21 @@ __all__ = ["Backend", "Distribution", "Folder", "Listing", "Machine", "Observed"
 
 @dataclass(frozen=True)
 class Distribution:
-    """An installed distribution: its normalised name, its ``(group, name)`` entry points, the folders it brought."""
+    """An installed distribution.
+
+    Attributes:
+        name: normalised.
+        version: as registered.
+        entry_points: each as ``(group, name)``.
+        folders: that it brought.
+        requires: normalised names of the distributions it says it needs; those of its extras left out.
+    """
 
     name: str
     version: str
     entry_points: tuple[tuple[str, str], ...] = ()
     folders: tuple[str, ...] = ()
+    requires: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from smoketest.doctor.observed import (
     Tool,
 )
 
-__all__ = ["Limits", "Place", "observe"]
+__all__ = ["Limits", "Place", "observe", "observe_quickly"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,36 @@ def observe(
         neuron_ls=probes.neuron_ls(),
         backend=probes.backend(packages),
         collect_env=probes.collect_env(packages),
+        environ=dict(environ),
+    )
+
+
+def observe_quickly(
+    environ: Mapping[str, str],
+    *,
+    torch: str | None,
+    python: str = sys.executable,
+    place: Place = Place(),
+    limits: Limits = Limits(),
+) -> Observed:
+    """Look at packages, folders and files only: neither torch is loaded nor the device touched.
+
+    Args:
+        environ: the environment to examine.
+        torch: the version of the torch that a run loaded; None where none did.
+        python: the interpreter to examine.
+        place: where the machine's files are.
+        limits: how long each probe may take; of the packages and the folders those count.
+    """
+    probes = _Probes(dict(environ), python, place, limits, time.monotonic() + limits.total)
+    steps = (Step("import torch", "done", torch),) if torch is not None else ()
+    return Observed(
+        packages=probes.packages(),
+        machine=read_machine(place),
+        folders=probes.folders(),
+        neuron_ls=Tool(None),
+        backend=Backend(steps, limited.NotStarted("the device is not asked")),
+        collect_env=Tool(None),
         environ=dict(environ),
     )
 
@@ -197,6 +227,7 @@ def _packages(answer: Any) -> Packages:
             found["version"],
             tuple((group, name) for group, name in found["entry_points"]),
             tuple(found["folders"]),
+            frozenset(found["requires"]),
         )
         for found in answer["distributions"]
     ]

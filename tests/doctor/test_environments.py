@@ -6,6 +6,7 @@ files. They are built from public facts and are no evidence about Trainium.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ from doubles.machine import FakeMachine, trn2
 from doubles.packages import add_legacy, add_lookalike, add_native, add_placeholder, add_sdk, add_torch
 from doubles.site import Site
 
-from smoketest.doctor import Diagnosis, Limits, Place, Topic, examine, render_text
+from smoketest.doctor import Diagnosis, Limits, Place, Topic, examine, examine_quickly, render_text
 
 HANG = "import time; time.sleep(600)"
 SHORT = Limits(backend=1.5, neuron_ls=0.7)
@@ -282,10 +283,43 @@ def test_23_a_closed_beta(empty: FakeMachine) -> None:
 
 def test_24_the_compiler_is_missing(empty: FakeMachine) -> None:
     add_torch(empty.site)
-    add_native(empty.site)
+    add_native(empty.site, requires=["torch==2.14.0", 'Neuronx_CC>=2.28; python_version >= "3.8"'])
     said = cause(empty.examine())
-    assert "neuronx-cc: neuronx-cc is not installed" in said
+    assert "neuronx-cc: neuronx-cc is not installed, and torch-neuronx requires it" in said
     assert "comes with the SDK" in said
+
+
+def test_a_compiler_that_torch_neuronx_may_bring_itself_is_no_fault(empty: FakeMachine) -> None:
+    add_torch(empty.site)
+    add_native(empty.site, requires=['neuronx-cc; extra == "compiler"'])
+    diagnosis = empty.examine()
+    assert diagnosis.ok
+    line = diagnosis.of(Topic.COMPILER)
+    assert (line.verdict, line.found) == (
+        "warn",
+        "neuronx-cc is not installed; torch-neuronx does not say that it requires it, and may bring it",
+    )
+
+
+def test_logical_cores_are_told_apart_from_physical_ones(machine: FakeMachine) -> None:
+    """As scripts for a trn2 read it. [USER]"""
+    listed = [{"neuron_device": 0, "nc_count": 8, "logical_neuroncore_config": 2, "neuroncore_ids": [0, 1, 2, 3]}]
+    machine.set_neuron_ls(f"echo '{json.dumps(listed)}'")
+    assert machine.examine().of(Topic.DEVICES).found == "1 device, 8 cores (4 logical)"
+
+
+def test_what_needs_no_device_is_looked_at_without_torch(machine: FakeMachine) -> None:
+    """As for the environment section of a report: a run has loaded torch and has had a device already."""
+    add_torch(machine.site, on_import="raise ImportError('never loaded')")
+    machine.set_neuron_ls("sleep 60")
+    place = Place(machine.root, "Linux", "x86_64")
+    environ = machine.environ | {"NEURON_CC_FLAGS": "--auto-cast=all"}
+    lines = examine_quickly(environ, torch="2.14.0", usable=True, python=machine.python, place=place)
+    said = {line.topic: line.verdict for line in lines}
+    assert said.pop(Topic.PYTHON) in ("ok", "warn")
+    assert said.pop(Topic.SETTINGS) == "warn"
+    assert set(said.values()) == {"ok"}
+    assert not said.keys() & {Topic.DEVICES, Topic.COLLECT_ENV, Topic.USABLE}
 
 
 def test_25_two_versions_are_registered(machine: FakeMachine) -> None:

@@ -5,6 +5,8 @@ Grades of evidence as in smoketest/doctor/facts.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from doubles.site import Site
 
 __all__ = ["add_legacy", "add_lookalike", "add_native", "add_placeholder", "add_sdk", "add_torch"]
@@ -62,6 +64,7 @@ def add_native(
     count: int = 2,
     collect_env: str = "",
     more: dict[str, str] | None = None,
+    requires: Sequence[str] = (),
 ) -> None:
     """The native backend. [PRE] its entry points and part; [PUB] its numbers 2.13.3.0.* and 2.14.3.0.*."""
     files = {
@@ -73,7 +76,7 @@ def add_native(
         "torch.backends": {"torch_neuronx": "torch_neuronx:_autoload"},
         "torch_dynamo_backends": {"neuron": "torch_neuronx.neuron_dynamo_backend:neuron_backend_wrapper"},
     }
-    site.add("torch-neuronx", version, files | (more or {}), points)
+    site.add("torch-neuronx", version, files | (more or {}), points, requires)
 
 
 def add_legacy(site: Site, version: str = "2.9.0.2.15.32035") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,9 @@ class Site:
         version: str,
         files: Mapping[str, str] | None = None,
         entry_points: Mapping[str, Mapping[str, str]] | None = None,
+        requires: Sequence[str] = (),
     ) -> None:
-        """Install a distribution: `files` maps paths below the folder to their text."""
+        """Install a distribution: `files` maps paths below the folder to their text; `requires` are requirements."""
         files = files or {}
         self.write(files)
         info = f"{name.replace('-', '_')}-{version}.dist-info"
@@ -33,7 +34,8 @@ class Site:
         )
         self.write(
             {
-                f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+                f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+                + "".join(f"Requires-Dist: {one}\n" for one in requires),
                 f"{info}/entry_points.txt": points,
                 f"{info}/RECORD": "".join(f"{path},,\n" for path in files),
                 f"{info}/INSTALLER": "double\n",

@@ -27,9 +27,20 @@ def find_distributions(names: list[str]) -> list[dict[str, Any]]:
                 "version": distribution.version or "",
                 "entry_points": [[point.group, point.name] for point in distribution.entry_points],
                 "folders": sorted(set(files)),
+                "requires": required_by(distribution),
             }
         )
     return found
+
+
+def required_by(distribution: importlib.metadata.Distribution) -> list[str]:
+    """Normalised names of what it needs without any of its extras; nothing where the metadata is damaged."""
+    try:
+        wanted = [entry for entry in distribution.requires or () if "extra" not in entry.partition(";")[2]]
+    except Exception:
+        return []
+    found = [re.match(r"[A-Za-z0-9._-]+", entry.strip()) for entry in wanted]
+    return sorted({re.sub(r"[-_.]+", "-", name.group()).lower() for name in found if name})
 
 
 def name_of(distribution: importlib.metadata.Distribution) -> str:
