@@ -37,6 +37,9 @@ XLA = ("torch-xla", "libneuronxla")
 LOOKALIKES = ("libtorch-neuronx-lite",)
 """Renames PrivateUse1 to ``neuron`` too: the device's name then works without torch-neuronx. [USER] Difflet plan."""
 
+ABSENT = "torch-neuronx is not installed"
+"""What is said where nothing goes by the name."""
+
 INSTALL = "pip install 'torch-neuronx>=2.13.3,<2.15'"
 INDEX = "AWS's own wheel index, named in the TorchNeuron quickstart"
 """[INFER] wheels of torch-neuronx are on this index only."""

@@ -279,7 +279,7 @@ _FAMILIES: dict[Family, tuple[Verdict, str, str]] = {
     ),
     "absent": (
         "fail",
-        "torch-neuronx is not installed",
+        facts.ABSENT,
         f"On a Trn2 or Trn3 instance follow {facts.QUICKSTART}: {_INSTALL}",
     ),
 }

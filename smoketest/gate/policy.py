@@ -136,7 +136,8 @@ def _sum_up(judged: Sequence[Finding], ends: _Ends, tail: str) -> tuple[Status, 
     denied = [finding for finding in judged if finding.verdict == "deny"]
     if ends.problem is not None:
         seen = f"{_denials(denied)}, {tail}" if denied else f"no denied finding, {tail}"
-        return "error", f"{ends.problem}; seen until then: {seen}" if judged else ends.problem
+        told = any(finding.class_ != "environment" for finding in judged)  # that one is the problem itself
+        return "error", f"{ends.problem}; seen until then: {seen}" if told else ends.problem
     if denied:
         return "fail", f"{_denials(denied)}, {tail}{_partly(ends.eager, ends.compile, ends.gaps)}"
     if ends.eager == "skipped" and ends.compile == "ran":

@@ -329,4 +329,10 @@ def _environment(report: Report) -> list[tuple[str, str]]:
         ("neuronx-cc", environment.neuronx_cc),
         ("platform", environment.platform),
     ]
-    return [(name, value) for name, value in values if value] + sorted(environment.settings.items())
+    set_by_run = [(f"{name} (set by the run)", value) for name, value in sorted(environment.set_by_run.items())]
+    lines = [
+        (line.topic, f"{line.verdict}: {line.found}" + (f"; expected: {line.expected}" if line.verdict != "ok" else ""))
+        for line in environment.lines
+    ]
+    known = [(name, value) for name, value in values if value]
+    return known + sorted(environment.settings.items()) + set_by_run + lines

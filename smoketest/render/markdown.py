@@ -114,7 +114,7 @@ def _row(number: int, finding: Finding, report: Report) -> str:
         words.judged(finding),
         f"{finding.rule} {prose(words.title(finding, report), 80)}",
         code(finding.op or "", 80),
-        code(words.place(finding.site), 100) if finding.site else "not known",
+        code(words.place(finding.site), 100) if finding.site else words.no_place(finding).removeprefix("line "),
         finding.phase or "-",
         words.amount(finding),
         words.crossing(finding) or "-",
@@ -175,6 +175,8 @@ def _block(group: _Group, report: Report, told: dict[str, int]) -> str:
 
 
 def _site(finding: Finding) -> list[str]:
+    if not finding.site and finding.class_ == "environment":
+        return []
     if not finding.site:
         return ["Line not known" + (f", {finding.phase}." if finding.phase else ".")]
     where = f"At {code(words.place(finding.site))}" + (f", {finding.phase}:" if finding.phase else ":")
@@ -183,7 +185,7 @@ def _site(finding: Finding) -> list[str]:
 
 def _place(finding: Finding) -> str:
     """One of several findings that are alike, as a list item."""
-    where = code(words.place(finding.site)) if finding.site else "line not known"
+    where = code(words.place(finding.site)) if finding.site else words.no_place(finding)
     phase = f", {finding.phase}" if finding.phase else ""
     line = f" {code(finding.site.code, 120)}" if finding.site and finding.site.code else ""
     shapes = f"; shapes: {_shapes(finding)}" if finding.shapes else ""
@@ -248,7 +250,9 @@ def _environment(report: Report) -> list[str]:
         lines.append(f"- model: {code(workload.model)}{count}")
     if workload.optimizer:
         lines.append(f"- optimizer: {code(workload.optimizer)}")
-    return lines + [f"- {code(f'{name}={value}')}" for name, value in sorted(environment.settings.items())]
+    lines += [f"- {code(f'{name}={value}')}" for name, value in sorted(environment.settings.items())]
+    lines += [f"- set by the run: {code(f'{name}={value}')}" for name, value in sorted(environment.set_by_run.items())]
+    return lines + [f"- {prose(text, 400)}" for text in words.surroundings(report)]
 
 
 def _command(report: Report) -> list[str]:

@@ -128,7 +128,7 @@ def _finding(report: Report, finding: Finding, cause: str | None, remedy: str | 
     else:
         yield 2, _text((title, "bold"), f"{phase} {rule}")
     code = f"  {finding.site.code}" if finding.site and finding.site.code else ""
-    yield 4, _text((words.place(finding.site), "cyan"), (code, "dim"))
+    yield 4, _text((words.place(finding.site) if finding.site else words.no_place(finding), "cyan"), (code, "dim"))
     crossing, modules = words.crossing(finding), words.modules(finding)
     often = words.amount(finding) + (f", {crossing} to and from the host" if crossing else "")
     yield 4, _text(often + (f", in {modules}" if modules else ""))

@@ -161,9 +161,23 @@ def device_note(report: Report) -> str:
         return "Predictions from an operator profile: nothing ran on Trainium hardware."
     if report.device.kind == "neuron" and not report.eager.steps:
         return "No step came to its end on this device, so nothing was measured."
+    if report.device.kind == "neuron" and any(row.eager == "unknown" for row in report.operators):
+        return "This device does not tell where ops ran, so that is not known; whether they lower is predicted."
     if report.device.kind == "neuron":
         return "Where ops ran was measured on this device; whether they lower is predicted with the public torch-mlir."
     return "Plain CPU runs every op: this says nothing about where ops run on a Trainium device."
+
+
+def surroundings(report: Report) -> list[str]:
+    """What the doctor found that is not right, a line each, and how much is."""
+    lines = report.environment.lines
+    trouble = [
+        f"{line.topic} ({line.verdict}): {line.found}; expected: {line.expected}"
+        for line in lines
+        if line.verdict != "ok"
+    ]
+    right = [line.topic for line in lines if line.verdict == "ok"]
+    return [*trouble, *([f"as expected: {', '.join(dict.fromkeys(right))}"] if right else [])]
 
 
 def profile_note(report: Report) -> str | None:
@@ -241,6 +255,7 @@ def row(finding: Finding, report: Report) -> list[str]:
     status = f", {finding.status}" if finding.status else ""
     moved, where = crossing(finding), modules(finding)
     often = amount(finding) + (f", {moved} to and from the host" if moved else "")
+    line = place(finding.site) if finding.site else no_place(finding)
     lines = [
         f"{head}{phase} ({finding.rule}{status})",
         f"  {place(finding.site)}{f'  {finding.site.code}' if finding.site and finding.site.code else ''}",
@@ -261,9 +276,16 @@ def place(site: Site | None) -> str:
     return f"{site.file}:{site.line}" if site else "line not known"
 
 
+def no_place(finding: Finding) -> str:
+    """What stands where a finding has no line: of one about the machine, none is wanted."""
+    return "the machine" if finding.class_ == "environment" else place(None)
+
+
 def amount(finding: Finding) -> str:
     """How often, such as ``48 calls per step``; ``at least`` where the count is a lower bound."""
     count = finding.calls_per_step
+    if finding.class_ == "environment":
+        return "in the whole run"
     if count is None:
         return "count not known"
     if finding.rule in ("NST201", "NST202", "NST206"):

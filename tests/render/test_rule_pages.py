@@ -12,6 +12,8 @@ SECTIONS = [
 ]  # fmt: skip
 RAISED = ["NST101", "NST102", "NST103", "NST104", "NST105", "NST201", "NST202", "NST204", "NST205", "NST206", "NST207"]
 
+RAISED += ["NST301", "NST302", "NST303", "NST304"]
+
 
 @pytest.mark.parametrize("rule", RAISED)
 def test_every_rule_that_can_be_raised_has_a_page_with_all_sections(rule: str) -> None:
