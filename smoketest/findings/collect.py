@@ -35,6 +35,7 @@ class Observation:
         calls: calls in the step (compile probe: nodes in the graphs).
         exact: False where `calls` is a lower bound.
         bytes: bytes that crossed between device and host in the step; None when not known.
+        ms: milliseconds its calls took in the step, the device waited for around each; None but on a real device.
         witnesses: names of the witnesses that saw it.
         stage: the last stage of the lowering ladder it reached.
         message: one sentence.
@@ -53,6 +54,7 @@ class Observation:
     calls: int | None = None
     exact: bool | None = None
     bytes: int | None = None
+    ms: float | None = None
     witnesses: frozenset[str] = frozenset()
     stage: str | None = None
     message: str = ""
@@ -109,6 +111,7 @@ def _join(group: list[Observation]) -> Finding:
         calls_per_step=_sum(seen.calls for seen in group),
         exact=_exact(group),
         bytes_per_step=_sum(seen.bytes for seen in group),
+        ms_per_step=_milliseconds(group),
         witnesses=tuple(sorted({name for seen in group for name in seen.witnesses})),
         stage=first.stage,
         message=first.message,
@@ -130,6 +133,12 @@ def _remedy(seen: Observation) -> str:
 def _sum(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _milliseconds(group: list[Observation]) -> float | None:
+    """The sum, to a microsecond; None unless the time of each was taken."""
+    known = [seen.ms for seen in group if seen.ms is not None]
+    return round(sum(known), 3) if len(known) == len(group) else None
 
 
 def _exact(group: list[Observation]) -> bool | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.autograd.graph
+from torch import Tensor
 
 __all__ = [
     "ENGINE",
@@ -16,6 +17,7 @@ __all__ = [
     "next_sequence_number",
     "overloads_of",
     "registry_is_readable",
+    "storage_key",
 ]
 
 NO_SEQUENCE = 2**64 - 1
@@ -46,6 +48,15 @@ def overloads_of(op: str) -> list[str]:
     """Full names of the overloads of ``aten::sort``: ``aten::sort``, ``aten::sort.values_stable`` and so on."""
     schemas = torch._C._jit_get_schemas_for_operator(op)
     return [f"{op}.{schema.overload_name}" if schema.overload_name else op for schema in schemas]
+
+
+def storage_key(tensor: Tensor) -> int | None:
+    """What tells the storage of a tensor from all others that are alive; None where it has none, as sparse ones."""
+    try:
+        key: int = tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return None
+    return key
 
 
 def has_device_kernel(overload: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -62,6 +63,8 @@ class Calls:
         bytes: that cross, where the calls fell back or copy to the host.
         signatures: dtypes and shapes, the first few that differ.
         copies: between device and host while the calls ran, where somebody counts them.
+        seconds: from before the calls until the names recorded in them were taken; a tracker waits for the device for
+            that, before and after each call.
         kernels: how often each kernel was recorded on the CPU; a tracker records one at most once in a call.
     """
 
@@ -70,6 +73,7 @@ class Calls:
     signatures: dict[Signature, None] = field(default_factory=dict)
     kernels: Counter[str] = field(default_factory=Counter)
     copies: int = 0
+    seconds: float = 0.0
 
 
 class FailedOp(NamedTuple):
@@ -91,6 +95,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         taken: names recorded on the CPU since it was last asked, each as often as it can tell; called around each op.
         copied: how often the device copied to or from the host since it was last asked; None where nobody counts.
         before: told (op, module) before each op runs, for the breadcrumb; None if nobody wants to know.
+        noted: told each call with a tensor of the device: op, arguments, named ones, result, names recorded on the CPU.
 
     Attributes:
         calls: by `OpKey`.
@@ -108,8 +113,10 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         taken: Callable[[], Collection[str]],
         before: Callable[[str, str | None], None] | None = None,
         copied: Callable[[], int] | None = None,
+        noted: Callable[[Any, Any, Any, Any, Collection[str]], None] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._noted = noted
         self._origins = origins
         self._context = context
         self._torch_device = torch_device
@@ -152,6 +159,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._copied is not None:
             self._copied()
         signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors[:_MAX_TENSORS])
+        started = time.perf_counter()
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
@@ -160,6 +168,9 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         crossing = [*tensors, *_tensors((result,))]
         on_device = any(tensor.device.type == self._torch_device for tensor in crossing)
         fell_back = self._taken()
+        seconds = time.perf_counter() - started
+        if on_device and self._noted is not None:
+            self._noted(func, args, kwargs, result, fell_back)
         sync = None
         if on_device and not fell_back and not origin.in_optimizer and phase != "optimizer":
             sync = sync_cause(op, args, kwargs, tensors, result, self._torch_device)
@@ -168,6 +179,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if calls is None:
             calls = self.calls[key] = Calls()
         calls.count += 1
+        calls.seconds += seconds
         calls.kernels.update(fell_back)
         if self._copied is not None:
             calls.copies += self._copied()

@@ -18,7 +18,7 @@ from smoketest.findings import Observation, SitePolicy
 from smoketest.operators.functional import overload
 from smoketest.witness.dispatch import Calls, OpKey, Signature, signature_text
 
-__all__ = ["HIDDEN", "HiddenWork", "computes_on_device", "copies", "doubles", "summary"]
+__all__ = ["HIDDEN", "HiddenWork", "computes_on_device", "copies", "doubles", "is_view", "summary"]
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,12 @@ def copies(traced: Mapping[OpKey, Calls], policy: SitePolicy) -> list[Observatio
 
 def computes_on_device(key: OpKey) -> bool:
     """Whether a kernel of the device computed something: not in views and copies, nor in a call that fell back."""
-    return key.on_device and not key.fell_back and key.op not in _COPIES and not _is_view(key.op)
+    return key.on_device and not key.fell_back and key.op not in _COPIES and not is_view(key.op)
 
 
 @cache
-def _is_view(name: str) -> bool:
+def is_view(name: str) -> bool:
+    """Whether an op only looks at its argument in another way."""
     op = overload(name)
     if op is None:
         return False

@@ -38,6 +38,7 @@ class Evidence:
         counted_by: which witness told what each call of the traced step reached: ``tracker``, or ``kernels``, which is
             exact for composites too.
         registry: which ops have a kernel of the backend's, on a real device.
+        timed: whether the times of calls are the device's own: on a real one, which its tracker waits for.
         complete: whether the traced step came to its end; its counts are lower bounds where it did not.
     """
 
@@ -47,6 +48,7 @@ class Evidence:
     traced: TracedCalls = field(default_factory=dict)
     counted_by: Literal["tracker", "kernels"] = "tracker"
     registry: Registry = field(default_factory=Registry)
+    timed: bool = False
     complete: bool = True
 
 
@@ -195,6 +197,8 @@ def _traced(
         calls=calls.kernels[traced_as] if counted else calls.count,
         exact=counted or own,
         bytes=calls.bytes if calls.bytes and (own or _is_foreach_of(key.op, name)) else None,
+        # A call that reached several kernels is one time, which nobody can divide better than evenly.
+        ms=calls.seconds * 1e3 / len(key.fell_back) if evidence.timed else None,
         witnesses=frozenset({evidence.counted_by, "dispatch"} | tracked | _warning(name, warned)) | _why(kind, profile),
         message=_message(name, has_kernel, grounds, profile),
     )

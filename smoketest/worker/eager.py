@@ -26,6 +26,7 @@ from smoketest.witness.context import Context
 from smoketest.witness.copies import Copies, extension
 from smoketest.witness.dispatch import DispatchWitness, FailedOp
 from smoketest.witness.kernels import Kernels
+from smoketest.witness.signatures import Signatures
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 from smoketest.witness.tracker import Tracker
 from smoketest.witness.warnings import FallbackWarnings
@@ -77,6 +78,8 @@ class EagerRun:
         self.blamed: tuple[FailedOp | None, BaseException | None] = (None, None)
         self.hidden_threads = 0
         self.process = os.getpid()
+        self.signatures: Signatures | None = None
+        self.evidence.timed = job.device.kind == "neuron" and self.tracker.exists
         self.planned = job.check.training.warmup + job.check.training.steps + 1
 
     def run(self) -> None:
@@ -96,7 +99,15 @@ class EagerRun:
             self.give_up(error, workload, index, role)
         else:
             self.compare_losses()
+            self.count_once_more(workload)
             self.finish("ran")
+
+    def count_once_more(self, workload: Workload) -> None:
+        """Have one step more counted for the estimate whether the job fits; what falls back in it is evidence too."""
+        clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing, _say_nothing)
+        sizing.one_step_more(self.job, workload, self.planned, self.signatures, clock.phase)
+        self.gather(clock, "timed")
+        self.send_findings()
 
     def compare_losses(self) -> None:
         """Have plain CPU make the first step again, where the loss of that one was not finite: it costs no more."""
@@ -194,6 +205,7 @@ class EagerRun:
         taken = kernels.take if kernels is not None else self.tracker.take
         module = extension() if device.kind == "neuron" else None
         copies = Copies(module) if module is not None else None
+        self.signatures = Signatures(device.torch_device) if device.kind != "cpu" else None
         witness = DispatchWitness(
             origins,
             self.context,
@@ -201,6 +213,7 @@ class EagerRun:
             taken,
             before=self.job.breadcrumb.op,
             copied=copies.take if copies is not None else None,
+            noted=self.signatures.note if self.signatures is not None else None,
         )
         return _Tracing(self, witness, [part for part in (modules, kernels, copies) if part is not None])
 

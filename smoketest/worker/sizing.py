@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 
@@ -10,19 +13,24 @@ import torch
 
 from smoketest.config.models import Check
 from smoketest.errors import DoesNotFit, SmoketestError, UserCodeError
-from smoketest.findings.fit import Sizes, estimate
-from smoketest.supervise.protocol import Estimated
+from smoketest.findings.fit import Sizes, Steps, estimate
+from smoketest.supervise.protocol import Estimated, PhaseStarted
+from smoketest.witness.saved import SavedTensors
+from smoketest.witness.signatures import SignatureMode, Signatures, moved
 from smoketest.worker.forked import Done, NotDone, run_forked
 from smoketest.worker.job import Job
 from smoketest.worker.memory import machine_memory
 from smoketest.workload.build import load
-from smoketest.workload.meta import Layers, layers, sizes_on_meta
+from smoketest.workload.meta import Layers, layers, sizes_of, sizes_on_meta
+from smoketest.workload.usercode import summary_of
+from smoketest.workload.workload import PhaseMarker, StepPhase, Workload, no_marker
 
-__all__ = ["before_it_is_built", "host_bytes", "refusal"]
+__all__ = ["before_it_is_built", "host_bytes", "one_step_more", "refusal"]
 
 _SECONDS = 40.0
 _MEMORY = 2**30
 _WHAT = "whether the model fits"
+_STEP = "activations kept for backward, and whether shapes move"
 
 
 def before_it_is_built(job: Job, limit: int | None = None) -> None:
@@ -52,6 +60,48 @@ def before_it_is_built(job: Job, limit: int | None = None) -> None:
     job.emit(Estimated(fit=estimate(sizes, built=False, host_bytes=needed, host_limit=limit)))
     if limit is not None and needed > limit:
         raise refusal(sizes, needed, limit, _layers(job.check), model_only=job.device.kind == "neuron")
+
+
+def one_step_more(
+    job: Job, workload: Workload, index: int, traced: Signatures | None, marker: PhaseMarker = no_marker
+) -> None:
+    """Make one step after all that count, see what it keeps for backward and which signatures are new, and tell.
+
+    A step of its own, since the hooks that see what autograd saves change what it notices (see `SavedTensors`). What it
+    raises is noted: all that the check is about is known by now.
+
+    Args:
+        job: the eager part.
+        workload: has made its steps.
+        index: of the step, whose batch is another than the traced one's.
+        traced: signatures of the traced step; None where the device compiles nothing.
+        marker: around each phase.
+    """
+    saved, again = SavedTensors(workload.model), Signatures(job.device.torch_device)
+    process = os.getpid()
+
+    @contextmanager
+    def watched(phase: StepPhase) -> Iterator[None]:
+        with marker(phase), ExitStack() as entered:
+            if phase != "setup":
+                entered.enter_context(saved)
+                entered.enter_context(SignatureMode(again))
+            yield
+
+    job.breadcrumb.enter(None, None, None, "counting")
+    job.emit(PhaseStarted(name="counting"))
+    steps: Steps | None = None
+    try:
+        workload.step(index, watched)
+    except BaseException as error:  # of the user's code, or of the device
+        if os.getpid() != process:
+            raise  # a process that the user's code forked
+        job.note(_STEP, f"the step that counts them raised {summary_of(error)}")
+    else:
+        steps = _counted(saved, again, traced)
+    sizes = sizes_of(workload.model, workload.optimizer)
+    needed = host_bytes(sizes, job.device.kind)
+    job.emit(Estimated(fit=estimate(sizes, steps, built=True, host_bytes=needed, host_limit=machine_memory())))
 
 
 def host_bytes(sizes: Sizes, kind: str) -> int:
@@ -100,6 +150,14 @@ def _smaller(limit: int, by_layers: Layers | None, model_only: bool) -> str:
         f"no number of layers fits well: with --set {by_layers.key}=1 it takes {_gib(base + each)}. Make it narrower"
         f" too, or its vocabulary smaller; {larger}"
     )
+
+
+def _counted(saved: SavedTensors, again: Signatures, traced: Signatures | None) -> Steps:
+    if traced is None:
+        return Steps(saved.peak, saved.unsized)
+    before = traced.compiled()
+    new = [seen for seen in again.compiled(traced.fell_back) if seen not in traced.seen]
+    return Steps(saved.peak, saved.unsized, len(before), len(new), moved(new, before))
 
 
 def _sizes(check: Check) -> Sizes | NotDone:

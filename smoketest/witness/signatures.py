@@ -1,0 +1,150 @@
+"""Distinct op signatures of a step: what an eager device has to compile a kernel for.
+
+TorchNeuron compiles a kernel for each op with its dtypes and shapes, in the step that meets them first ([PUB] best
+practices: each op is lowered and compiled by neuronx-cc, then cached). Views, plain copies and empty tensors need none
+([PRE] internals 2.10). What a composite calls inside is not seen, but for the ``_foreach_*`` ops without a kernel of
+their own, which go from tensor to tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from smoketest.witness.compat import has_device_kernel
+from smoketest.witness.dispatch import Signature, signature_text
+from smoketest.witness.hidden import is_view
+
+__all__ = ["OpSignature", "SignatureMode", "Signatures", "moved"]
+
+_COPIES = frozenset({"aten::_to_copy", "aten::copy_"})
+_NO_KERNEL = frozenset(
+    {"aten::clone", "aten::empty_like", "aten::empty", "aten::empty_strided", "aten::new_empty",
+     "aten::new_empty_strided", "aten::_local_scalar_dense", "aten::set_", "aten::resize_", "aten::record_stream",
+     "aten::detach", "aten::lift_fresh", "aten::is_same_size"}
+)  # fmt: skip
+_MOST_SHOWN = 8
+_MOST_TENSORS = 4
+
+
+class OpSignature(NamedTuple):
+    """An op with dtypes and shapes of all its tensors, the first result's last."""
+
+    op: str
+    tensors: Signature
+
+    def text(self) -> str:
+        """Such as ``f32[4, 128], f32[128, 8]``: the arguments, a long list of them cut."""
+        shown = signature_text(self.tensors[: min(len(self.tensors) - 1, _MOST_TENSORS)])
+        return shown if len(self.tensors) - 1 <= _MOST_TENSORS else f"{shown}, …"
+
+
+class Signatures:
+    """Collects the signatures that the device computes.
+
+    Args:
+        torch_device: type of the device.
+    """
+
+    def __init__(self, torch_device: str) -> None:
+        self._torch_device = torch_device
+        self.seen: dict[OpSignature, None] = {}
+        self.fell_back: set[str] = set()
+
+    def note(self, func: Any, args: Any, kwargs: Any, result: Any, fell_back: Collection[str]) -> None:
+        """An op was called, and these of its kernels ran on the CPU."""
+        op: str = func.name()
+        if fell_back:
+            self.fell_back.add(op)
+            return
+        for arguments in _single_calls(op, (*args, *kwargs.values())):
+            tensors = [*_tensors(arguments), *_first(_tensors((result,)))]
+            if self._computes(op, tensors):
+                self.seen[OpSignature(op, tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors))] = None
+
+    def compiled(self, fell_back: Collection[str] = ()) -> list[OpSignature]:
+        """Signatures of the ops that never fell back, here or among `fell_back`, in the order they came."""
+        away = {*self.fell_back, *fell_back}
+        return [signature for signature in self.seen if signature.op not in away]
+
+    def _computes(self, op: str, tensors: list[Tensor]) -> bool:
+        on_device = [tensor for tensor in tensors if tensor.device.type == self._torch_device]
+        base = op.partition(".")[0]
+        if not on_device or base in _NO_KERNEL or is_view(op) or not any(tensor.numel() for tensor in on_device):
+            return False
+        # A copy computes where it casts on the device; else it moves bytes.
+        return base not in _COPIES or len({tensor.dtype for tensor in on_device}) > 1
+
+
+class SignatureMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Has `signatures` note every op that is dispatched while it is entered.
+
+    Args:
+        signatures: told of each op.
+    """
+
+    def __init__(self, signatures: Signatures) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._signatures = signatures
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run `func` as it is."""
+        result = func(*args, **(kwargs or {}))
+        if func.namespace != "profiler":
+            self._signatures.note(func, args, kwargs or {}, result, ())
+        return result
+
+
+def moved(new: Collection[OpSignature], before: Collection[OpSignature]) -> tuple[str, ...]:
+    """New signatures in words, a few of them, one for each op first: each with what the op had before."""
+    known: dict[str, OpSignature] = {}
+    for signature in before:
+        known.setdefault(signature.op, signature)
+    first_of_each = {signature.op: signature for signature in reversed(list(new))}
+    ordered = [*first_of_each.values()][::-1] + [s for s in new if first_of_each[s.op] is not s]
+    return tuple(_words(signature, known.get(signature.op)) for signature in ordered[:_MOST_SHOWN])
+
+
+def _words(signature: OpSignature, before: OpSignature | None) -> str:
+    after = f", after {before.text()}" if before is not None and before.text() != signature.text() else ""
+    return f"{signature.op} on {signature.text()}{after}"
+
+
+def _single_calls(op: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The arguments; of a ``_foreach_*`` op without a kernel of its own, those of each of its single calls."""
+    lists = [value for value in arguments if isinstance(value, (list, tuple)) and _is_of_tensors(value)]
+    if not op.startswith("aten::_foreach_") or not lists or _own_kernel(op):
+        yield arguments
+        return
+    count = len(lists[0])
+    for index in range(count):
+        yield tuple(
+            value[index] if isinstance(value, (list, tuple)) and len(value) == count else value for value in arguments
+        )
+
+
+def _is_of_tensors(values: Any) -> bool:
+    return bool(values) and all(isinstance(value, Tensor) for value in values)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _first(tensors: Iterator[Tensor]) -> Iterator[Tensor]:
+    found = next(tensors, None)
+    if found is not None:
+        yield found
+
+
+@cache
+def _own_kernel(op: str) -> bool:
+    return has_device_kernel(op)
