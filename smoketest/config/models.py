@@ -20,6 +20,7 @@ __all__ = [
     "Parity",
     "TensorSpec",
     "Training",
+    "Witnesses",
 ]
 
 DType = Literal[
@@ -130,6 +131,18 @@ class Parity(Part):
     enabled: bool = True
 
 
+class Witnesses(Part):
+    """Which witnesses are heard. What one that is off would have told is listed under ``not_checked``."""
+
+    tracker: bool = True
+    registry: bool = True
+    dispatch: bool = True
+    kernels: bool = True
+    warnings: bool = True
+    copies: bool = True
+    strict: bool = True
+
+
 class Allow(Part):
     """One accepted finding. Every given pattern (globs, but for ``rule`` and ``phase``) must match."""
 
@@ -184,6 +197,7 @@ class Check(Part):
     profile: Path | None = None
     compile: Compile = Compile()
     parity: Parity = Parity()
+    witnesses: Witnesses = Witnesses()
     gate: Gate = Gate()
 
     @property

@@ -32,6 +32,7 @@ _KEYS = {
         "profile": "An operator profile (JSON) for the emulated device, instead of the packaged one.",
         "compile": "The compile probe: what fails under torch.compile(backend='neuron', dynamic=False).",
         "parity": "The comparison with plain CPU.",
+        "witnesses": "Which witnesses are heard; all by default.",
         "gate": "What is denied, what only warned of, what is allowed.",
     },
     "Model": {
@@ -107,6 +108,15 @@ _KEYS = {
         "environment": "What is wrong with the environment (NST301 to NST304).",
         "allow": "Findings that are accepted, one entry each.",
         "baseline": "A baseline file to compare with.",
+    },
+    "Witnesses": {
+        "tracker": "The device's own list of ops that ran on the CPU.",
+        "registry": "PyTorch's table of the backend's kernels: whether an op has one (on a real device).",
+        "dispatch": "A dispatch mode in the traced step: lines, modules, counts, host synchronisation.",
+        "kernels": "The emulated device's own kernels: exact counts.",
+        "warnings": "Python warnings, log records, and what the backend prints.",
+        "copies": "One more step on a real device, recorded by PyTorch: copies inside native ops.",
+        "strict": "One more step in a process where the device may not recover: why an op with a kernel fell back.",
     },
 }
 

@@ -149,12 +149,15 @@ def run_check(
 class _Part:
     """A worker that runs, and what it has sent."""
 
-    def __init__(self, name: str, process: WorkerProcess, log: CappedLog, crumb: PassedFile, timeout: float) -> None:
+    def __init__(
+        self, name: str, process: WorkerProcess, log: CappedLog, crumb: PassedFile, timeout: float, listens: bool
+    ) -> None:
         self.name = name
         self.process = process
         self.log = log
         self.crumb = crumb
         self.timeout = timeout
+        self.listens = listens  # to what the backend prints
         self.heard = HeardOps()
         self.opened = process.started  # when it began to open a device
         self.setting_up = True  # no step has begun, as far as it has told
@@ -221,7 +224,8 @@ class _Part:
 
     def end(self, code: int | None) -> Record:
         """How the part ended, once its process did."""
-        if self.name == "eager" and self.facts is not None and self.facts.device.kind == "neuron":
+        on_neuron = self.facts is not None and self.facts.device.kind == "neuron"
+        if self.name == "eager" and on_neuron and self.listens:
             self._add_heard()  # the kernels of an emulated device are known: nothing is to be heard of them
         why = self.why or protocol.Why(kinds={})
         seen = Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes), why.kinds, why.problem, self.fit)
@@ -328,7 +332,7 @@ class _Run:
             command = worker_command(self.options.worker, request.path)
             process = WorkerProcess(command, write_request, passed=(crumb.number, request.number))
             unless_it_starts.pop_all()
-        return _Part(name, process, log, crumb, timeout)
+        return _Part(name, process, log, crumb, timeout, self.check.witnesses.warnings)
 
     def _device(self) -> Literal["auto", "emulated", "neuron", "cpu"]:
         """What a worker is asked to take: what the eager one took, else what the check says."""
@@ -339,6 +343,8 @@ class _Run:
         eager = self.over.get("eager")
         if eager is None or eager.status != "ran" or self.interrupts.name is not None:
             return
+        if not self.check.witnesses.strict:
+            return  # which the eager part has told
         if "strict" not in self.running.keys() | self.over.keys() and unexplained(eager.seen.findings):
             self._start("strict", self.check.training.timeout / 2)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from types import CodeType
-from typing import Any
+import gc
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any, Self
 
 import torch
 import torch.autograd.graph
@@ -12,8 +14,10 @@ from torch import Tensor
 __all__ = [
     "ENGINE",
     "NO_SEQUENCE",
+    "ExecutionTrace",
     "current_node",
     "has_device_kernel",
+    "has_forward_hooks",
     "next_sequence_number",
     "overloads_of",
     "registry_is_readable",
@@ -36,6 +40,11 @@ def next_sequence_number() -> int:
     """The number the next autograd node made on this thread gets: the one made last has this minus one."""
     number: int = torch._C._autograd._get_sequence_nr()
     return number
+
+
+def has_forward_hooks(module: torch.nn.Module) -> bool:
+    """Whether a module has forward hooks of its own."""
+    return bool(module._forward_hooks)
 
 
 def registry_is_readable() -> bool:
@@ -66,3 +75,36 @@ def has_device_kernel(overload: str) -> bool:
     except RuntimeError:  # no such overload
         return False
     return found
+
+
+class ExecutionTrace:
+    """PyTorch's execution trace into a file while entered, where this PyTorch has it and nobody else records one.
+
+    Args:
+        file: to write; complete when this is left.
+
+    Attributes:
+        recording: whether it records.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._observer: Any = None
+        self.recording = False
+
+    def __enter__(self) -> Self:
+        kind = getattr(torch.profiler, "ExecutionTraceObserver", None)
+        # PyTorch has room for one, does not say whether it is taken, and crashes where two are stopped.
+        if kind is None or any(issubclass(type(each), kind) and each.is_registered for each in gc.get_objects()):
+            return self
+        self._observer = kind().register_callback(str(self._file))
+        self._observer.start()
+        self.recording = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._observer is not None:
+            self._observer.stop()
+            self._observer.unregister_callback()

@@ -61,6 +61,8 @@ class Calls:
     Attributes:
         count: how many.
         bytes: that cross, where the calls fell back or copy to the host.
+        host_bytes: of CPU tensors among the arguments, beside tensors of the device; numbers (0-d tensors) apart.
+        copied_bytes: that crossed in copies, where somebody knows.
         signatures: dtypes and shapes, the first few that differ.
         copies: between device and host while the calls ran, where somebody counts them.
         seconds: from before the calls until the names recorded in them were taken; a tracker waits for the device for
@@ -71,6 +73,8 @@ class Calls:
     count: int = 0
     bytes: int = 0
     signatures: dict[Signature, None] = field(default_factory=dict)
+    host_bytes: int = 0
+    copied_bytes: int = 0
     kernels: Counter[str] = field(default_factory=Counter)
     copies: int = 0
     seconds: float = 0.0
@@ -98,6 +102,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         noted: told each call with a tensor of the device: op, arguments, named ones, result, names recorded on the CPU.
 
     Attributes:
+        torch_device: as given.
         calls: by `OpKey`.
         failed: the op that raised last, if one did, whether or not somebody caught the exception.
         error: the exception that came out of it.
@@ -119,7 +124,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._noted = noted
         self._origins = origins
         self._context = context
-        self._torch_device = torch_device
+        self.torch_device = torch_device
         self._taken = taken
         self._before = before
         self._copied = copied
@@ -161,19 +166,20 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors[:_MAX_TENSORS])
         started = time.perf_counter()
         try:
-            result = func(*args, **kwargs)
+            result = self.call(func, args, kwargs)
         except BaseException as error:
             self.failed, self.error = FailedOp(op, phase, origin.module, origin.line), error
             raise
         crossing = [*tensors, *_tensors((result,))]
-        on_device = any(tensor.device.type == self._torch_device for tensor in crossing)
+        places = {tensor.device.type for tensor in crossing}
+        on_device = self.torch_device in places
         fell_back = self._taken()
         seconds = time.perf_counter() - started
         if on_device and self._noted is not None:
             self._noted(func, args, kwargs, result, fell_back)
         sync = None
         if on_device and not fell_back and not origin.in_optimizer and phase != "optimizer":
-            sync = sync_cause(op, args, kwargs, tensors, result, self._torch_device)
+            sync = sync_cause(op, args, kwargs, tensors, result, self.torch_device)
         key = OpKey(op, phase, origin.module, origin.line, frozenset(fell_back), on_device, sync)
         calls = self.calls.get(key)
         if calls is None:
@@ -184,10 +190,22 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._copied is not None:
             calls.copies += self._copied()
         if fell_back or sync == "copy":
-            calls.bytes += sum(_bytes(tensor) for tensor in crossing if tensor.device.type == self._torch_device)
+            calls.bytes += sum(_bytes(tensor) for tensor in crossing if tensor.device.type == self.torch_device)
+        if on_device and "cpu" in places:
+            calls.host_bytes += sum(
+                _bytes(tensor) for tensor in tensors if tensor.device.type == "cpu" and tensor.dim()
+            )
         if len(calls.signatures) < _MAX_SIGNATURES:
             calls.signatures[signature] = None
+        self.counted(key, calls)
         return result
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run one op."""
+        return func(*args, **kwargs)
+
+    def counted(self, key: OpKey, calls: Calls) -> None:
+        """A call was counted; for those who want to know more of it."""
 
 
 def signature_text(signature: Signature) -> str:

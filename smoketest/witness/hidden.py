@@ -63,6 +63,7 @@ _DOUBLE = (
     "possible hidden host work: 64-bit floats are cast to 32 bits and back through the CPU in each call of a kernel, as"
     " in a pre-release of April 2026"
 )
+_LEFT_BEHIND = "Move the tensor once: register it as a buffer (`register_buffer`), or make it on the input's device."
 _INT64 = "64-bit integers are cast to 32 bits and back through the CPU in each call"
 
 
@@ -123,7 +124,7 @@ def copies(traced: Mapping[OpKey, Calls], policy: SitePolicy) -> list[Observatio
     Not copies themselves, nor calls that fell back or in which the host waits, which are findings of their own.
 
     Args:
-        traced: calls of the traced step, with copies counted.
+        traced: calls of a step with copies counted.
         policy: makes sites out of lines.
     """
     return [
@@ -138,11 +139,42 @@ def copies(traced: Mapping[OpKey, Calls], policy: SitePolicy) -> list[Observatio
             shapes=tuple(signature_text(signature) for signature in calls.signatures),
             calls=calls.count,
             exact=True,
+            bytes=calls.copied_bytes or None,
             witnesses=frozenset({"copies", "dispatch"}),
             message=f"{key.op} counts as native and copied between device and host {calls.copies} times",
         )
         for key, calls in traced.items()
         if calls.copies and key.sync is None and computes_on_device(key)
+    ]
+
+
+def host_arguments(traced: Mapping[OpKey, Calls], policy: SitePolicy) -> list[Observation]:
+    """NST102: calls of an op of the device that take a CPU tensor as well, such as an index that was left behind.
+
+    PyTorch lets some ops do so, and the tensor crosses to the device within the op: no copy is to be seen in the code.
+
+    Args:
+        traced: calls of the traced step.
+        policy: makes sites out of lines.
+    """
+    return [
+        Observation(
+            rule="NST102",
+            op=key.op,
+            called_as=key.op,
+            phase=key.phase,
+            site=policy.site(*key.line) if key.line is not None else None,
+            module=key.module,
+            shapes=tuple(signature_text(signature) for signature in calls.signatures),
+            calls=calls.count,
+            exact=True,
+            bytes=calls.host_bytes,
+            witnesses=frozenset({"dispatch"}),
+            message=f"{key.op} takes a CPU tensor beside those of the device: it is copied there in each call",
+            remedy=_LEFT_BEHIND,
+        )
+        for key, calls in traced.items()
+        if calls.host_bytes and key.sync is None and computes_on_device(key)
     ]
 
 

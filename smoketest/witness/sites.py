@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from smoketest.findings import SitePolicy
 from smoketest.findings.report import Phase
-from smoketest.witness.compat import ENGINE, NO_SEQUENCE, current_node, next_sequence_number
+from smoketest.witness.compat import ENGINE, NO_SEQUENCE, current_node, has_forward_hooks, next_sequence_number
 from smoketest.witness.context import Context
 
 __all__ = ["ModuleStack", "Origin", "Origins", "StackWalker"]
@@ -119,24 +119,51 @@ class ModuleStack:
     def innermost(self) -> tuple[str | None, bool]:
         """The innermost module (or optimizer class) on this thread, and whether it is an optimizer."""
         stack = self._stack()
-        return stack[-1] if stack else (None, False)
+        return stack[-1][:2] if stack else (None, False)
 
-    def _stack(self) -> list[tuple[str, bool]]:
-        stack: list[tuple[str, bool]] | None = getattr(self._stacks, "stack", None)
+    def handover(self) -> Callable[[], None]:
+        """For a thread that this one starts: called there, what runs in it belongs to the module that started it."""
+        names = list(self._stack())
+
+        def take_over() -> None:
+            self._stacks.stack = names
+
+        return take_over
+
+    def _stack(self) -> list[tuple[str, bool, bool]]:
+        stack: list[tuple[str, bool, bool]] | None = getattr(self._stacks, "stack", None)
         if stack is None:
             stack = self._stacks.stack = []
         return stack
 
     def _push(self, module: nn.Module, args: Any) -> None:
         self.before_change()
-        self._stack().append((self._names.get(id(module)) or type(module).__name__, False))
+        late = has_forward_hooks(module)
+        self._stack().append((self._names.get(id(module)) or type(module).__name__, False, late))
+        if late:
+            self._pop_after_its_hooks(module)
 
     def _pop(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.before_change()
-        self._pop_top()
+        stack = self._stack()
+        if stack and not stack[-1][2]:
+            self.before_change()
+            stack.pop()
+
+    def _pop_after_its_hooks(self, module: nn.Module) -> None:
+        """A module's own hooks run after the global ones, and belong to it: the last of them is ours, for this call."""
+        stack = self._stack()
+        depth = len(stack)
+
+        def pop(module: nn.Module, args: Any, output: Any) -> None:
+            if self._stack() is stack and len(stack) == depth:  # not of a call inside this one, nor in another thread
+                handle.remove()
+                self.before_change()
+                stack.pop()
+
+        handle = module.register_forward_hook(pop, always_call=True)
 
     def _push_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._stack().append((type(optimizer).__name__, True))
+        self._stack().append((type(optimizer).__name__, True, False))
 
     def _pop_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._pop_top()

@@ -25,11 +25,21 @@ class Tracker:
 
     The device works asynchronously and enters names late ([PRE] NeuronOpTracking.cpp and the project's own test
     helper), so it is waited for before reading and before clearing.
+
+    It sees every op that the backend records, of any thread and phase, by name: no count, order, line or shape. Host
+    work inside native ops it does not see, nor the views that the backend does not record ([PRE] internals 1.4).
+
+    Args:
+        device: whose names to read.
+        on: whether to read them at all.
+
+    Attributes:
+        exists: whether there is anything to read.
     """
 
-    def __init__(self, device: TrackedDevice) -> None:
+    def __init__(self, device: TrackedDevice, on: bool = True) -> None:
         self._device = device
-        self.exists = device.fallback_names() is not None
+        self.exists = on and device.fallback_names() is not None
 
     def take(self) -> frozenset[str]:
         """The names recorded since the last call; empty where the device has no tracker."""

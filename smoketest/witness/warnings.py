@@ -78,6 +78,8 @@ class FallbackWarnings:
 
     def ensure(self) -> None:
         """Put the entry back in front, where somebody replaced the list; and listen to new loggers of the backend."""
+        if self._saved is None:
+            return  # not entered
         self._logs.ensure()
         if not isinstance(warnings.filters, _Guarded) or warnings.filters.spy is not self._spy:
             warnings.filters = _Guarded(warnings.filters, self._spy)

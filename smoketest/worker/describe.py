@@ -8,7 +8,6 @@ from typing import Any
 from smoketest.config.models import Check
 from smoketest.devices.base import Device
 from smoketest.findings.report import WorkloadInfo
-from smoketest.witness.copies import extension
 from smoketest.witness.dispatch import signature_text
 from smoketest.workload import Workload
 from smoketest.workload.batches import call_for
@@ -58,14 +57,6 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
         yield (
             "fallbacks the device does not warn about",
             "this torch-neuronx has no op tracker: no fallback seen does not mean that there was none",
-        )
-    if device.kind == "neuron" and extension() is None:
-        yield "copies to the host inside native ops", "this torch-neuronx has no copy functions that can be counted"
-    elif device.kind == "neuron":
-        # The profiler's events would show them, but not which device a tensor is on: a cast looks the same.
-        yield (
-            "copies to the host that the backend's C++ makes inside native ops",
-            "only those through its Python copy functions are counted",
         )
     if not made.is_split:
         yield "times of forward, backward and optimizer", "a custom train_step is not split"
