@@ -10,7 +10,7 @@ from typing import Self
 
 from torch import nn
 
-from smoketest.devices.base import Device, neuron_available, open_device
+from smoketest.devices.base import Device, Kind, neuron_available, open_device
 from smoketest.devices.emulated.adapter import EmulatedAdapter
 from smoketest.devices.emulated.device import the_device
 from smoketest.errors import DeviceUnavailable
@@ -92,6 +92,11 @@ class Watch:
     def hidden(self) -> tuple[Finding, ...] | None:
         """Lines with possible host work inside native ops (NST102); None without ``trace``."""
         return merge(hidden.doubles(self._witness.calls, self._policy)) if self._witness is not None else None
+
+    @property
+    def device_kind(self) -> Kind:
+        """``emulated`` or ``neuron``: whether what is told is a prediction, or was measured."""
+        return self._opened().kind
 
     @property
     def clean(self) -> bool | None:

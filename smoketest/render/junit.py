@@ -131,6 +131,6 @@ def _fill(case: ET.Element, found: Sequence[Finding], report: Report, not_run: s
 
 
 def _rows(findings: Sequence[Finding], report: Report) -> str:
-    shown = ["\n".join(words.row(finding, report)) for finding in findings[:_MOST_ROWS]]
+    shown = ["\n".join(words.row(finding, report.device.kind)) for finding in findings[:_MOST_ROWS]]
     left = len(findings) - len(shown)
     return "\n".join([*shown, *([f"… and {left:,} more, in report.json"] if left else [])])

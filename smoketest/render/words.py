@@ -222,12 +222,16 @@ def judged(finding: Finding) -> str:
 
 def title(finding: Finding, report: Report) -> str:
     """What kind of finding it is: *predicted* and *possible* are never left out."""
+    return _title(finding, report.device.kind)
+
+
+def _title(finding: Finding, device_kind: str) -> str:
     label = _LABELS.get(finding.rule, RULES[finding.rule].title if finding.rule in RULES else finding.rule)
     if finding.grounds in ("reported", "cannot_lower"):
         return f"predicted {label}"
     if finding.grounds == "no_kernel_known" or (finding.rule == "NST201" and finding.grounds is None):
         return f"possible {label}"
-    if finding.grounds is None and finding.rule.startswith("NST1") and report.device.kind == "emulated":
+    if finding.grounds is None and finding.rule.startswith("NST1") and device_kind == "emulated":
         return f"predicted {label}"
     return label
 
@@ -248,9 +252,9 @@ def reached(finding: Finding) -> str | None:
     return f"{finding.stage}{ladder}"
 
 
-def row(finding: Finding, report: Report) -> list[str]:
+def row(finding: Finding, device_kind: str) -> list[str]:
     """A finding in a few plain lines, the later ones indented: what and where, how often, why, what to do."""
-    head = f"{finding.op}: {title(finding, report)}" if finding.op else title(finding, report)
+    head = f"{finding.op}: {_title(finding, device_kind)}" if finding.op else _title(finding, device_kind)
     phase = f" in {finding.phase}" if finding.phase else ""
     status = f", {finding.status}" if finding.status else ""
     moved, where = crossing(finding), modules(finding)
