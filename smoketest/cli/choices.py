@@ -1,14 +1,15 @@
-"""Options that take one of a few words."""
+"""Options that take one of a few words, or a number of a kind."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar
 
 import typer
 
-__all__ = ["metavar", "one_of"]
+__all__ = ["metavar", "one_of", "price"]
 
 Words = TypeVar("Words", bound=StrEnum)
 
@@ -29,3 +30,14 @@ def one_of(words: type[Words]) -> Callable[[str], Words]:
 def metavar(words: type[Words]) -> str:
     """The words as ``--help`` shows them."""
     return f"[{'|'.join(words)}]"
+
+
+def price(text: str) -> float:
+    """An amount of money: a finite number that is not negative."""
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not (math.isfinite(amount) and amount >= 0):
+        raise typer.BadParameter(f"expected an amount such as 21.50, found {text!r}")
+    return amount

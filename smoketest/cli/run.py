@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smoketest.cli.choices import metavar, one_of
+from smoketest.cli.choices import metavar, one_of, price
 from smoketest.cli.show import Form, printed
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class _Settings:
     compile: bool
     stop_at_error: bool
     strict_limits: bool
+    plan_steps: int | None
+    price_per_hour: float | None
     junit: Path | None
     baseline: Path | None
     update_baseline: bool
@@ -95,6 +97,16 @@ def run(
         bool,
         typer.Option("--strict-limits", help="Emulate limits too that only a pre-release is known to have."),
     ] = False,
+    plan_steps: Annotated[
+        int | None,
+        typer.Option("--plan-steps", min=1, help="Optimizer steps of the job to be booked: a device run tells hours."),
+    ] = None,
+    price_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            "--price-per-hour", parser=price, metavar="PRICE", help="Of the machine, in any currency: also tells money."
+        ),
+    ] = None,
     junit: Annotated[
         Path | None,
         typer.Option("--junit", metavar="FILE", help="Gets JUnit XML: a case for each part and class of findings."),
@@ -141,6 +153,8 @@ def run(
         compile=not no_compile,
         stop_at_error=stop_at_error,
         strict_limits=strict_limits,
+        plan_steps=plan_steps,
+        price_per_hour=price_per_hour,
         junit=junit,
         baseline=baseline,
         update_baseline=update_baseline,
@@ -218,6 +232,7 @@ def _row(ended: Ended) -> Row:
 def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrupts) -> Report:
     """Run one check and print its report."""
     from smoketest.cli.output import emit, say, use_color, width
+    from smoketest.findings.cost import Plan
     from smoketest.render import render
     from smoketest.supervise.run import Options, run_check
 
@@ -228,6 +243,7 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
             compile=settings.compile,
             stop_at_error=settings.stop_at_error,
             strict_limits=settings.strict_limits,
+            plan=Plan(settings.plan_steps, settings.price_per_hour),
             update_baseline=settings.update_baseline,
             strict_baseline=settings.strict_baseline,
             debug=settings.debug,
@@ -301,6 +317,8 @@ def _command(path: Path, settings: _Settings) -> str:
     parts += ["--no-compile"] if not settings.compile else []
     parts += ["--stop-at-error"] if settings.stop_at_error else []
     parts += ["--strict-limits"] if settings.strict_limits else []
+    parts += ["--plan-steps", str(settings.plan_steps)] if settings.plan_steps is not None else []
+    parts += ["--price-per-hour", f"{settings.price_per_hour:g}"] if settings.price_per_hour is not None else []
     parts += ["--baseline", str(settings.baseline)] if settings.baseline is not None else []
     parts += ["--strict-baseline"] if settings.strict_baseline else []
     return shlex.join(parts)

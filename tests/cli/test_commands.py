@@ -65,8 +65,8 @@ def test_the_commands_and_options_of_this_version() -> None:
 
     seen = options(get_command(app))
     assert seen == {
-        "run": ["--baseline", "--debug", "--device", "--format", "--junit", "--no-compile", "--output", "--quiet",
-                "--set", "--steps", "--stop-at-error", "--strict-baseline", "--strict-limits", "--update-baseline", "-q"],
+        "run": ["--baseline", "--debug", "--device", "--format", "--junit", "--no-compile", "--output",
+                "--plan-steps", "--price-per-hour", "--quiet", "--set", "--steps", "--stop-at-error", "--strict-baseline", "--strict-limits", "--update-baseline", "-q"],
         "validate": ["--set"],
         "show": ["--format"],
         "compare": ["--format"],
@@ -111,6 +111,7 @@ def test_validate_goes_on_past_a_check_that_is_wrong(tmp_path: Path) -> None:
     (["run"], "Missing argument"),
     (["run", "configs/gpt2.yaml", "--device", "tpu"], "'tpu'"),
     (["run", "configs/gpt2.yaml", "--steps", "0"], "'--steps'"),
+    (["run", "configs/gpt2.yaml", "--price-per-hour", "nan"], "expected an amount such as 21.50, found 'nan'"),
     (["run", "configs/gpt2.yaml", "--format", "json"], "json goes to stdout and needs --output -"),
     (["run", "configs/gpt2.yaml", "--formt", "json"], "No such option: --formt"),
     (["runn"], "No such command 'runn'"),
