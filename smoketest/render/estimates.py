@@ -74,7 +74,8 @@ def _against(part: FitPart) -> str:
     device = f"{words.size(part.device_bytes)} of a logical core"
     if part.fits is False:
         return f", which does not fit in the {device}"
-    share = f"{100 * part.total_bytes / part.device_bytes:.0f} % of the {device}"
+    percent = 100 * part.total_bytes / part.device_bytes
+    share = f"{'less than 1' if percent < 1 else f'{percent:.0f}'} % of the {device}"
     return f", {share}" if part.fits else f", {share} by what is known"
 
 
