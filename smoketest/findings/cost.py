@@ -53,7 +53,7 @@ def cost(device: DeviceInfo, eager: EagerPart, findings: Iterable[Finding], plan
         plan_steps=plan.steps,
         price_per_hour=plan.price_per_hour,
     )
-    step_ms = _step_ms(eager.steps)
+    step_ms = _step_ms(eager.steady())
     why_not = _why_not(device, eager, step_ms)
     if why_not is not None or step_ms is None:
         return part.model_copy(update={"why_not": why_not})

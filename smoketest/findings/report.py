@@ -198,6 +198,11 @@ class EagerPart(Model):
     distinct_ops: int | None = None
     continued_past: tuple[Text, ...] = ()
 
+    def steady(self) -> tuple[Step, ...]:
+        """The timed steps in which the device compiled nothing; all timed ones where it compiled in each."""
+        timed = tuple(step for step in self.steps if step.role == "timed")
+        return tuple(step for step in timed if not step.compiling) or timed
+
 
 class GraphInfo(Model):
     """One captured graph and how far it got on the lowering ladder.

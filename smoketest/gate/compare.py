@@ -176,7 +176,7 @@ def _numbers(report: Report, other: Report) -> dict[str, str]:
 
 
 def _times(report: Report) -> dict[str, str]:
-    timed = [step for step in report.eager.steps if step.role == "timed"]
+    timed = report.eager.steady()
     told = {}
     for name in ("forward", "backward", "optimizer"):
         values = [value for step in timed if (value := getattr(step, f"{name}_ms")) is not None]

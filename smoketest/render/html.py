@@ -219,7 +219,7 @@ def _total(counts: Sequence[tuple[int | None, bool | None]], write: Any) -> str:
 
 def _median(report: Report, phase: str) -> float | None:
     """Milliseconds of a phase in the timed steps; None where the step is not split or did not get there."""
-    values = [getattr(step, f"{phase}_ms", None) for step in report.eager.steps if step.role == "timed"]
+    values = [getattr(step, f"{phase}_ms", None) for step in report.eager.steady()]
     known = [value for value in values if value is not None]
     return median(known) if known else None
 

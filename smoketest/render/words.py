@@ -400,13 +400,32 @@ def _times(report: Report) -> str | None:
     timed = [step for step in report.eager.steps if step.role == "timed"]
     parts = []
     for name in ("forward", "backward", "optimizer"):
-        values = [value for step in timed if (value := getattr(step, f"{name}_ms")) is not None]
+        values = [value for step in report.eager.steady() if (value := getattr(step, f"{name}_ms")) is not None]
         if values:
             parts.append(f"{name} {median(values):.1f} ms")
     if not parts:
         return None
     where = "" if report.device.kind == "neuron" else ", on this machine's CPU: not what Trainium takes"
-    return f"Time per step: {', '.join(parts)} (median of the timed steps{where})."
+    return f"Time per step: {', '.join(parts)} (median of the timed steps{where}).{_compiling(report)}"
+
+
+def _compiling(report: Report) -> str:
+    """In which steps the device compiled, and how long those took; nothing where it is not known to have."""
+    busy = [step for step in report.eager.steps if step.compiling]
+    if not busy:
+        return ""
+    times = [
+        sum(value for value in (step.forward_ms, step.backward_ms, step.optimizer_ms) if value is not None) / 1e3
+        for step in busy
+    ]
+    told = ", ".join(
+        f"step {step.index + 1} ({step.role}, {seconds:.1f} s)" for step, seconds in zip(busy, times, strict=True)
+    )
+    timed = [step for step in report.eager.steps if step.role == "timed"]
+    if timed and all(step.compiling for step in timed):
+        return f" The device compiled in {told}: no timed step is free of it, so raise training.warmup."
+    left_out = " Such timed steps are left out of the median." if any(step.role == "timed" for step in busy) else ""
+    return f" The device compiled in {told}.{left_out}"
 
 
 def _probe(report: Report) -> str:

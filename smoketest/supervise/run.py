@@ -25,6 +25,7 @@ from smoketest.findings.sites import project_root
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
 from smoketest.supervise.baselines import Held, read_baseline, write_baseline
+from smoketest.supervise.compilers import CompileWatch
 from smoketest.supervise.files import CappedLog, Journal, PassedFile, prepare_folder, write_atomically
 from smoketest.supervise.names import names_here
 from smoketest.supervise.opening import OPENING, ended, not_answering, noted, without_it
@@ -50,6 +51,12 @@ from smoketest.supervise.unfit import advised
 __all__ = ["Limits", "Options", "run_check"]
 
 _TICK = 0.1
+_TIMEOUTS = {
+    "eager": "training.timeout",
+    "strict": "half of training.timeout",
+    "compile": "compile.timeout",
+    "reference": "parity.timeout",
+}
 
 
 @dataclass(frozen=True)
@@ -135,9 +142,10 @@ def run_check(
     progress.check_started(check.name, str(folder / "log"), steps)
     try:
         with interrupts or Interrupts() as watched:
-            eager, compiled = _Run(check, options, root, progress, watched, folder / "log").parts()
-        eager = advised(eager)
-        report = _scrubbed(assemble(check, eager, compiled, _circumstances(options, held)))
+            eager, compiled, reference = _Run(check, options, root, progress, watched, folder / "log").parts()
+        around = look_around(eager, compiled)
+        eager = around.told(advised(eager, around.diagnosis))
+        report = _scrubbed(around.on(assemble(check, eager, compiled, reference, _circumstances(options, held))))
         _write(report, folder)
         if held.update:
             progress.note(f"baseline: {write_baseline(report, check, held, dt.datetime.now(dt.UTC).date())}")
@@ -163,6 +171,8 @@ class _Part:
         self.setting_up = True  # no step has begun, as far as it has told
         self.facts: protocol.Facts | None = None
         self.steps: list[Step] = []
+        self.compilers = CompileWatch(process.pid, process.started)
+        self.step_began = process.started  # or what went before the first
         self.findings: tuple[Finding, ...] = ()
         self.notes: list[NotChecked] = []
         self.phase: str | None = None
@@ -197,7 +207,7 @@ class _Part:
         """Keep what a message says."""
         match message:
             case protocol.Facts():
-                self.facts = message
+                self.facts, self.step_began = message, self.last_sign
             case protocol.PhaseStarted(name=name, step=step):
                 self.phase, self.counted = name, None
                 self.opened = self.last_sign if name == OPENING else self.opened
@@ -205,7 +215,7 @@ class _Part:
             case protocol.Progress():
                 self.counted = message
             case protocol.StepDone(step=done):
-                self.steps.append(done)
+                self.steps.append(self._told_of_compiling(done))
                 self.setting_up = False
             case protocol.FindingsSoFar(findings=findings):
                 self.findings = findings
@@ -239,13 +249,27 @@ class _Part:
             why = f"it names more ops than the {len(self.heard.ops)} that are told"
             self.notes.append(NotChecked(what="fallbacks that only the output names, all of them", why=why))
 
+    def _told_of_compiling(self, step: Step) -> Step:
+        """The step, and whether a compiler was seen at work in it; its device may have counted already."""
+        if self.facts is None or self.facts.device.kind != "neuron":
+            return step
+        seen = self.compilers.seen_since(self.step_began)
+        self.step_began = self.last_sign
+        return step.model_copy(update={"compiling": True if seen else step.compiling})
+
+    def _with_steps(self, result: protocol.Result) -> protocol.Result:
+        """The result with the steps as they were told one by one."""
+        if result.eager is None or len(result.eager.steps) != len(self.steps):
+            return result
+        return result.model_copy(update={"eager": result.eager.model_copy(update={"steps": tuple(self.steps)})})
+
     def _outcome(self, code: int | None) -> Outcome:
         if self.stopped is not None:
             return self.stopped
         if self.failed is not None:
             return Failed(self.failed)
         if self.result is not None:
-            return Ran(self.result)
+            return Ran(self._with_steps(self.result))
         if code is None:
             return Crashed(f"the {self.name} worker could not be killed {self.where()}")
         if self.opening:
@@ -271,8 +295,8 @@ class _Run:
         self.device: Literal["emulated", "neuron", "cpu"] | None = None  # what the eager worker took
         self.without: NotChecked | None = None  # the real device, where ``auto`` goes on with the emulated one
 
-    def parts(self) -> tuple[Record, Record]:
-        """Run both parts to their ends, whatever these are."""
+    def parts(self) -> tuple[Record, Record, Record]:
+        """Run the parts to their ends, whatever these are: eager, compile and reference."""
         self.journal = Journal(self.logs / "events.jsonl")
         self.selector = selectors.DefaultSelector()
         try:
@@ -280,10 +304,11 @@ class _Run:
                 self._start("eager", self.check.training.timeout)
             else:
                 self._end("eager", Record(Skipped("left out: the compile probe alone was asked for")))
-            while not {"eager", "compile"} <= self.over.keys() or self.running:
+            while not {"eager", "compile", "reference"} <= self.over.keys() or self.running:
                 self._wait()
                 for part in list(self.running.values()):
                     self._read(part)
+                    self._look_for_compilers(part)
                     self._enforce(part)
                     if part.process.has_ended():
                         self._finish(part)
@@ -296,7 +321,7 @@ class _Run:
             self.selector.close()
             self.journal.close()
         eager = noted(self.over["eager"], self.without)
-        return told(eager, self.over.get("strict")), self.over["compile"]
+        return told(eager, self.over.get("strict")), self.over["compile"], self.over["reference"]
 
     def _wait(self) -> None:
         if self.running:
@@ -403,6 +428,13 @@ class _Run:
             self.device = part.facts.device.kind if part.facts else self.device
         self.progress.event(part.name, message)
 
+    def _look_for_compilers(self, part: _Part) -> None:
+        """Say so where a step takes its time since the device compiles."""
+        if self.device == "neuron" and part.last_word is None:
+            news = part.compilers.look(time.monotonic())
+            if news is not None:
+                self.progress.note(f"{part.name}: {news} {part.where()}")
+
     def _enforce(self, part: _Part) -> None:
         """End a worker that must end."""
         if part.stopped is not None:
@@ -416,13 +448,13 @@ class _Run:
         if self.interrupts.name is not None:
             self._stop(part, Interrupted(f"interrupted by {self.interrupts.name} {part.where()}"))
         elif now - part.process.started > part.timeout:
-            key = {"eager": "training.timeout", "strict": "half of training.timeout"}.get(part.name, "compile.timeout")
+            key = _TIMEOUTS[part.name]
             text = f"the {part.name} part took longer than {part.timeout:g} s ({key}) and was stopped {part.where()}"
             self._stop(part, TimedOut(part.timeout, text))
         elif part.opening:  # loading a backend may well keep the heartbeat from its turn
             if now - part.opened > limits.device:
                 self._stop(part, not_answering(limits.device))
-        elif now - part.last_sign > limits.silence:
+        elif now - part.last_sign > limits.silence and not part.compilers.at_work():
             text = (
                 f"the {part.name} worker gave no sign of life for {limits.silence:g} s and was stopped {part.where()}"
             )

@@ -32,6 +32,7 @@ from smoketest.witness.tracker import Tracker
 from smoketest.witness.warnings import FallbackWarnings
 from smoketest.worker import describe, sizing
 from smoketest.worker.clock import StepClock
+from smoketest.worker.compilations import compilations, has_compiled
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastOp
 from smoketest.workload import Workload, build
@@ -167,6 +168,7 @@ class EagerRun:
                 self.send_findings()
 
         clock = StepClock(self.job.device, self.context, self.tracker, entering, left)
+        compiled = compilations(self.job.device)
         try:
             with observer:
                 made = workload.step(index, clock.phase)
@@ -177,7 +179,8 @@ class EagerRun:
         loss = loss_value(made)
         self.tracker.take()  # reading the loss is our own work
         times = {f"{name}_ms": clock.milliseconds.get(name) for name in ("forward", "backward", "optimizer")}
-        step = Step(index=index, role=role, loss=loss, **(times if workload.is_split else {}))
+        compiling = has_compiled(self.job.device, compiled)
+        step = Step(index=index, role=role, loss=loss, compiling=compiling, **(times if workload.is_split else {}))
         self.steps.append(step)
         self.job.emit(StepDone(step=step))
         self.send_findings()

@@ -31,7 +31,7 @@ class Installed:
     """A double in a folder.
 
     Attributes:
-        folder: to be on Python's path.
+        folder: its ``site-packages``, to be on Python's path.
         version: of the distribution torch-neuronx; None where there is none.
     """
 
@@ -56,8 +56,9 @@ def install(behaviour: str | Behaviour, folder: Path) -> Installed:
 
     Args:
         behaviour: one of `BEHAVIOURS` by name, or another.
-        folder: that gets it; made if it is not there.
+        folder: that gets a ``site-packages`` with it, which is how an installed file is told from the user's own.
     """
+    folder = folder / "site-packages"
     wanted = BEHAVIOURS[behaviour] if isinstance(behaviour, str) else behaviour
     site = Site(folder)
     if wanted.product == "legacy":
