@@ -46,6 +46,7 @@ from smoketest.supervise.process import LineTooLong, WorkerProcess, worker_comma
 from smoketest.supervise.progress import NoProgress, Progress
 from smoketest.supervise.signals import Interrupts
 from smoketest.supervise.strict import told, unexplained
+from smoketest.supervise.surroundings import look_around
 from smoketest.supervise.unfit import advised
 
 __all__ = ["Limits", "Options", "run_check"]

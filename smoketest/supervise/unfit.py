@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from smoketest.doctor import Diagnosis, examine
+from smoketest.doctor import Diagnosis
 from smoketest.supervise.outcome import Failed, Record
 
 __all__ = ["advised"]
 
-_UNFIT = 3
 
-
-def advised(record: Record, look: Callable[[], Diagnosis] = examine) -> Record:
+def advised(record: Record, diagnosis: Diagnosis | None) -> Record:
     """The record, its hint the doctor's where the worker ended since its device cannot be used.
 
     The worker's own hint stays where the doctor finds nothing in the way.
 
     Args:
         record: of the eager part.
-        look: examines this machine; takes seconds, and is called for such a failure only.
+        diagnosis: of this machine; None where the doctor was not asked, since there is no such failure.
     """
     outcome = record.outcome
-    if not (isinstance(outcome, Failed) and outcome.error.exit_code == _UNFIT) or outcome.error.is_advised:
-        return record
-    diagnosis = look()
-    if diagnosis.ok:
+    if not isinstance(outcome, Failed) or diagnosis is None or diagnosis.ok:
         return record
     advice = diagnosis.advice().removeprefix(f"{outcome.error.message}.").strip()  # that is said already
     error = outcome.error.model_copy(update={"hint": advice})
