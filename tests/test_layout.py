@@ -24,7 +24,8 @@ PARENT = {
 }
 CHILD = {
     "operators": {"findings", "config", "errors"},
-    "devices": {"findings", "config", "errors", "operators"},
+    # The compile backend of the emulated device lowers with the probe's engine, and judges as it does.
+    "devices": {"findings", "config", "errors", "operators", "probe"},
     "witness": {"findings", "config", "errors", "operators", "devices"},
     "probe": {"findings", "config", "errors", "operators"},
     "workload": {"findings", "config", "errors", "devices"},
@@ -72,6 +73,14 @@ def test_a_room_imports_only_the_rooms_it_may(room: str) -> None:
             assert parts[1] in allowed or (shared and room == "worker") or module == "smoketest.supervise", (
                 f"{path.relative_to(PACKAGE)} imports {module}"
             )
+
+
+def test_of_the_devices_only_the_compile_backend_imports_the_probe() -> None:
+    """It is loaded with the first graph; the device itself must not load Dynamo, which the probe does."""
+    backend = PACKAGE / "devices" / "emulated" / "dynamo"
+    for path in files("devices"):
+        probes = {module for module in imports(path) if module.startswith("smoketest.probe")}
+        assert not probes or backend in path.parents, f"{path.relative_to(PACKAGE)} imports {probes}"
 
 
 @pytest.mark.parametrize("room", TORCH_FREE)

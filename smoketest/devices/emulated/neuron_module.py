@@ -1,6 +1,6 @@
 """``torch.neuron`` of the emulated device: the documented surface that a device without hardware can answer for.
 
-The names are the real module's ([PRE] internals, section 5). Memory statistics, device properties and compile metrics
+The names are the real module's ([PRE] internals, section 5). Memory statistics, device properties
 are absent: the emulation has nothing true to say there. Random numbers are drawn from PyTorch's CPU generator, so that
 ``torch.manual_seed`` gives the numbers a CPU run gets; on the device they come from a stream of its own.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from smoketest.devices.emulated.compat import NAME, Event
+from smoketest.devices.emulated.dynamo.metrics import get_dynamo_metrics, reset_dynamo_metrics
 
 __all__ = [
     "Event",
@@ -25,6 +26,7 @@ __all__ = [
     "empty_cache",
     "get_amp_supported_dtype",
     "get_device_name",
+    "get_dynamo_metrics",
     "get_rng_state",
     "init",
     "initial_seed",
@@ -33,6 +35,7 @@ __all__ = [
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
+    "reset_dynamo_metrics",
     "seed",
     "seed_all",
     "set_device",
