@@ -20,14 +20,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from smoketest.operators.decompositions import decomposition_table
 from smoketest.probe import compat
-from smoketest.probe.from_fx import graph_spec
-from smoketest.probe.graphs import GraphSpec, name_of
+from smoketest.probe.from_fx import graph_spec, value_spec
+from smoketest.probe.graphs import GraphSpec, TensorSpec, name_of
 
 __all__ = [
     "Capture",
     "CaptureError",
     "CapturedGraph",
     "GraphBreak",
+    "GraphInput",
     "Origin",
     "Recompile",
     "RunStep",
@@ -75,6 +76,27 @@ class CapturedGraph:
     origins: dict[str, Origin]
     again: bool = False
     frames: Frames = ()
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """A tensor that a graph takes from outside.
+
+    Attributes:
+        name: in the user's words (``self.window``, ``batch['x']``).
+        device: type of its device (``cpu``, ``neuron``).
+        contiguous: whether it lies in memory in the order of its dimensions.
+        value: shape and dtype; None where its shape is not known beforehand.
+        frames: of the line that takes it first, innermost first.
+        module: that takes it first.
+    """
+
+    name: str
+    device: str
+    contiguous: bool
+    value: TensorSpec | None
+    frames: Frames = ()
+    module: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,13 +154,14 @@ class CaptureError:
 
 @dataclass(frozen=True)
 class Capture:
-    """All that torch.compile made of the steps."""
+    """All that torch.compile made of the steps; `inputs` are those of its forward graphs, each once."""
 
     graphs: tuple[CapturedGraph, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
     recompiles: tuple[Recompile, ...] = ()
     error: CaptureError | None = None
+    inputs: tuple[GraphInput, ...] = ()
 
 
 def capture(
@@ -199,7 +222,7 @@ def _capture(
                 error = _run(run_step, compiled, model, index, recorder)
                 if error is not None:
                     break
-        return Capture(tuple(recorder.graphs), *_around_the_graphs(), error)
+        return Capture(tuple(recorder.graphs), *_around_the_graphs(), error, tuple(recorder.inputs))
 
 
 def _called_from_outside(model: nn.Module, run_step: RunStep) -> tuple[nn.Module, ...]:
@@ -232,6 +255,7 @@ class _Recorder:
     def __init__(self, model: nn.Module, decompositions: dict[Any, Callable[..., Any]]) -> None:
         self.graphs: list[CapturedGraph] = []
         self.raised: list[Exception] = []
+        self.inputs: dict[GraphInput, None] = {}
         self._decompositions = decompositions
         self._names: dict[int, str] = {id(module): name for name, module in model.named_modules()}
         self._names[id(model)] = self._root = type(model).__name__
@@ -248,6 +272,7 @@ class _Recorder:
         again = not (compat.compile_id() or "/0").endswith("/0")
         lines = (frames_of(node.meta.get("stack_trace")) for node in graph.graph.nodes if node.op.startswith("call"))
         first = next(filter(None, lines), ())
+        self.inputs.update(dict.fromkeys(self._inputs(graph, inputs)))
 
         def write_down(direction: Direction) -> compat.Compiler:
             def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
@@ -269,6 +294,23 @@ class _Recorder:
             if node.op == "call_function"
         }
         self.graphs.append(CapturedGraph(name, direction, graph_spec(graph.graph), origins, again, first))
+
+    def _inputs(self, graph: fx.GraphModule, values: list[Any]) -> Iterator[GraphInput]:
+        """The tensors among `values`, which Dynamo's graph takes."""
+        placeholders = (node for node in graph.graph.nodes if node.op == "placeholder")
+        for node, value in zip(placeholders, values, strict=False):
+            if not isinstance(value, torch.Tensor):
+                continue
+            spec = value_spec(value)
+            user = next(iter(node.users), node)
+            yield GraphInput(
+                name=_from_source(compat.source_of(node) or node.name),
+                device=value.device.type,
+                contiguous=value.layout != torch.strided or value.is_contiguous(),
+                value=spec if isinstance(spec, TensorSpec) else None,
+                frames=frames_of(user.meta.get("stack_trace")),
+                module=self._module(user),
+            )
 
     def _module(self, node: fx.Node) -> str | None:
         """The qualified name in the user's model of the module the node was called in.
@@ -292,6 +334,14 @@ def _from_path(path: str) -> str:
     inner = re.sub(r"^L\['\w+'\]\.?", "", path)
     inner = re.sub(r"_modules\['([^']+)'\]", r"\1", inner)
     return re.sub(r"\[['\"]?([^\]'\"]+)['\"]?\]", r".\1", inner).strip(".")
+
+
+def _from_source(source: str) -> str:
+    """In the user's words: ``L['self']._modules['conv']._parameters['weight']`` -> ``self.conv.weight``."""
+    inner = re.sub(r"^[LG]\['([^']+)'\]", r"\1", source)
+    if inner.startswith("___stack"):
+        return "a value of before the graph break"
+    return re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", inner)
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')

@@ -37,6 +37,7 @@ __all__ = [
     "fresh_dynamo",
     "kept_out_of_dynamo",
     "not_compiled_already",
+    "source_of",
 ]
 
 Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
@@ -215,6 +216,13 @@ def boxed(graph: torch.fx.GraphModule, on_error: Callable[[Exception], None]) ->
 def core_decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions to its core operators, by overload."""
     return dict(torch._decomp.core_aten_decompositions())
+
+
+def source_of(placeholder: torch.fx.Node) -> str | None:
+    """Where Dynamo got an input of its graph from, such as ``L['self'].window``; None where it does not say."""
+    name = getattr(getattr(placeholder.meta.get("grapharg"), "source", None), "name", None)
+    said = name() if callable(name) else name
+    return None if said is None else str(said)
 
 
 def compile_id() -> str | None:

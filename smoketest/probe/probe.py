@@ -20,7 +20,7 @@ from smoketest.findings.report import GraphInfo
 from smoketest.operators.decompositions import decomposition_table
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
-from smoketest.probe import observe
+from smoketest.probe import observe, observe_values
 from smoketest.probe.cache import CachedLowering, Lowers, cache_file
 from smoketest.probe.capture import Capture, CapturedGraph, RunStep, capture
 from smoketest.probe.graphs import (
@@ -182,7 +182,11 @@ def probe(
                 sweep.lower(running, Judge(running, profile, op_timeout), tell)
             except CannotStart as error:  # a torch-mlir that does not fit, such as the one torch-neuronx brings
                 missing = f"the installed torch-mlir cannot be used: {error}"
-    around = list(observe.around_the_graphs(seen, fullgraph, site_policy))
+    around = [
+        *observe.around_the_graphs(seen, fullgraph, site_policy),
+        *observe_values.inputs(seen.inputs, site_policy),
+        *(found for graph in seen.graphs for found in observe_values.doubles(graph, site_policy)),
+    ]
     return ProbeResult(
         graphs=tuple(sweep.info(graph) for graph in seen.graphs),
         nodes={graph.id: sweep.counts(graph) for graph in seen.graphs},
@@ -437,6 +441,9 @@ def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None) -> Iterator[
                 "which says nothing of compiling it"
             )
         yield NotChecked(what="compiling the rest of the steps", why=why)
+    integers = observe_values.integers(seen.graphs)
+    if integers is not None:
+        yield integers
     for op, sentence in sorted(sweep.upstream.items()):
         yield NotChecked(what=f"whether {op} lowers", why=sentence)
     for graph, how in sweep.lost.items():

@@ -14,6 +14,7 @@ def test_no_frame_of_the_device_shows_up() -> None:
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["findings"] == [
+        ["NST102", "graph input", "forward", "x = x * self.window.to(x.device)"],
         ["NST201", "aten::digamma", "backward", "return torch.lgamma(x + 3)"],
         ["NST201", "aten::lgamma", "forward", "return torch.lgamma(x + 3)"],
         ["NST204", None, "forward", "if x.sum() > 0:"],

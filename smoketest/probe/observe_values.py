@@ -1,0 +1,119 @@
+"""What graphs take and hold that the device does not have, or has only by a copy: said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from smoketest.findings import NotChecked, Observation, SitePolicy
+from smoketest.probe.capture import CapturedGraph, GraphInput, Origin
+from smoketest.probe.graphs import NodeSpec, Ref, TensorSpec, inputs_of, values
+from smoketest.probe.observe import WITNESS
+
+__all__ = ["doubles", "inputs", "integers"]
+
+_ON_CPU = (
+    "under torch.compile it is copied to the device in every call, or refused where "
+    "TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY=1"
+)
+_MOVE = "Move it to the device once, before the first call: register it as a buffer, or move the batch."
+_STRIDED = "the device's kernels take contiguous tensors only, so it is possibly copied in every call"
+_MAKE_CONTIGUOUS = "Make it contiguous once, before the first call, with `.contiguous()`."
+_DOUBLE = (
+    "the device has no 64-bit floats: under torch.compile a pre-release of April 2026 computed such a graph in float32 "
+    "and gave its results back as float64"
+)
+_USE_FLOAT32 = "Use float32 here: the digits are lost in any case."
+
+
+def inputs(taken: Iterable[GraphInput], policy: SitePolicy) -> Iterator[Observation]:
+    """NST102 for inputs of graphs that are copied in every call, NST207 for those of 64-bit floats.
+
+    Sources: [PRE] torch.compile executor of April 2026, which copies CPU inputs silently; [PUB] environment variables,
+    TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY; [PRE] and [USER-B3] layouts: kernels take contiguous tensors only.
+
+    Args:
+        taken: the inputs of all forward graphs.
+        policy: chooses the user's line among frames.
+    """
+    taken = tuple(taken)
+    on_device = any(one.device not in ("cpu", "meta") for one in taken)
+    for one in taken:
+        if on_device and one.device == "cpu":
+            yield _about("NST102", one, policy, f"{one.name} is on the CPU: {_ON_CPU}", _MOVE)
+        if not one.contiguous:
+            yield _about("NST102", one, policy, f"{one.name} is not contiguous: {_STRIDED}", _MAKE_CONTIGUOUS)
+        if one.value is not None and one.value.dtype == torch.float64:
+            yield _about("NST207", one, policy, f"{one.name} is of float64: {_DOUBLE}", _USE_FLOAT32)
+
+
+def _about(rule: str, one: GraphInput, policy: SitePolicy, message: str, remedy: str) -> Observation:
+    return Observation(
+        rule=rule,
+        op="graph input",
+        phase="forward",
+        site=policy.choose(one.frames),
+        module=one.module,
+        shapes=() if one.value is None else (str(one.value),),
+        calls=1,
+        exact=True,
+        witnesses=WITNESS,
+        stage="captured",
+        message=message,
+        remedy=remedy,
+    )
+
+
+def doubles(graph: CapturedGraph, policy: SitePolicy) -> Iterator[Observation]:
+    """NST207 for the nodes of a forward graph that make 64-bit floats of what is none.
+
+    Source: [PRE] torch.compile of April 2026: float64 to float32 before the compiler, and back after the run.
+    """
+    if graph.direction != "forward":
+        return
+    for node in graph.spec.nodes:
+        if not node.is_op or not _has(node.value, torch.float64) or _takes(graph, node, torch.float64):
+            continue
+        origin = graph.origins.get(node.name, Origin())
+        yield Observation(
+            rule="NST207",
+            op=str(node.target),
+            called_as=origin.called_as,
+            phase=graph.direction,
+            site=policy.choose(origin.frames),
+            module=origin.module,
+            shapes=tuple(str(value) for value in values(node.value) if isinstance(value, TensorSpec)),
+            calls=0 if graph.again else 1,
+            exact=True,
+            witnesses=WITNESS,
+            stage="captured",
+            message=f"{node.target} gives float64: {_DOUBLE}",
+            remedy=_USE_FLOAT32,
+        )
+
+
+def integers(graphs: Iterable[CapturedGraph]) -> NotChecked | None:
+    """That integers beyond 32 bits are not looked for, where there are 64-bit ones.
+
+    It is no finding: every language model has some.
+
+    Source: [PRE] torch.compile executor of April 2026: int64 and uint64 are viewed as 32-bit integers.
+    """
+    nodes = sum(_has(node.value, torch.int64) for graph in graphs for node in graph.spec.nodes)
+    if not nodes:
+        return None
+    return NotChecked(
+        what="integers that need more than 32 bits",
+        why=f"no values are looked at, and {nodes} nodes and inputs of graphs are of int64, which a pre-release of "
+        "April 2026 computed as 32-bit integers",
+    )
+
+
+def _has(value: object, dtype: torch.dtype) -> bool:
+    return any(isinstance(one, TensorSpec) and one.dtype == dtype for one in values(value))
+
+
+def _takes(graph: CapturedGraph, node: NodeSpec, dtype: torch.dtype) -> bool:
+    refs = (value for value in inputs_of(node) if isinstance(value, Ref))
+    return any(_has(graph.spec.by_name[ref.name].value, dtype) for ref in refs)

@@ -1,0 +1,68 @@
+"""Tensors that a device of 32 bits and contiguous tensors has only by a copy or a cast are told at their lines."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from smoketest.findings import Finding, merge
+from smoketest.probe.probe import ProbeResult
+
+from .conftest import Probe
+
+
+class Holds(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 3).t())
+
+    def forward(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        y = x * self.weight
+        y = y + batch["returns"]
+        z = y.sin().float().double() + 1
+        return z.sum() * batch["ids"].sum()
+
+
+def probed_with(probed: Probe, x: torch.Tensor, returns: torch.Tensor) -> ProbeResult:
+    batch = {"returns": returns, "ids": torch.arange(3)}
+    return probed(Holds(), run_step=lambda call, _: call(x, batch).backward())
+
+
+def told(result: ProbeResult) -> dict[tuple[str, int, str], Finding]:
+    first = Holds.forward.__code__.co_firstlineno
+    found = [f for f in merge(result.observations) if f.rule in ("NST102", "NST207") and f.site]
+    return {(f.rule, f.site.line - first, f.op or ""): f for f in found if f.site}
+
+
+def test_strided_inputs_and_64_bit_floats_are_told_where_they_come_in(probed: Probe) -> None:
+    strided, double = torch.rand(3, 8)[:, ::2], torch.rand(3, 4, dtype=torch.float64)
+    result = probed_with(probed, strided, double)
+    found = told(result)
+    assert found.keys() == {
+        ("NST102", 1, "graph input"),
+        ("NST207", 2, "graph input"),
+        ("NST207", 3, "aten::_to_copy"),
+    }
+    assert found["NST102", 1, "graph input"].message in {
+        f"{name} is not contiguous: the device's kernels take contiguous tensors only, so it is possibly copied in "
+        "every call"
+        for name in ("x", "self.weight")
+    }
+    assert found["NST102", 1, "graph input"].calls_per_step == 2
+    assert found["NST102", 1, "graph input"].shapes == ("f32[3, 4]",)
+    assert found["NST207", 2, "graph input"].message == (
+        "batch['returns'] is of float64: the device has no 64-bit floats: under torch.compile a pre-release of April "
+        "2026 computed such a graph in float32 and gave its results back as float64"
+    )
+    assert found["NST207", 3, "aten::_to_copy"].message.startswith("aten::_to_copy gives float64: the device has no")
+    (note,) = [note for note in result.not_checked if note.what == "integers that need more than 32 bits"]
+    assert note.why == (
+        "no values are looked at, and 3 nodes and inputs of graphs are of int64, which a pre-release of April 2026 "
+        "computed as 32-bit integers"
+    )
+
+
+def test_dense_inputs_on_a_cpu_are_not_told_of(probed: Probe) -> None:
+    found = told(probed_with(probed, torch.rand(3, 4), torch.rand(3, 4)))
+    assert found.keys() == {("NST102", 1, "graph input"), ("NST207", 3, "aten::_to_copy")}
+    assert found["NST102", 1, "graph input"].message.startswith("self.weight is not contiguous: ")
