@@ -47,7 +47,8 @@ def pytest_in(folder: Path, *arguments: str, python: str = sys.executable) -> Ra
     """Run pytest there, with the plugins that are installed."""
     junit = folder / "junit.xml"
     junit.unlink(missing_ok=True)
-    command = [python, "-m", "pytest", "-rA", "--junitxml", str(junit), "-p", "no:cacheprovider", *arguments]
+    no = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")  # no matter here, and the latter takes a second
+    command = [python, "-m", "pytest", "-rA", "--junitxml", str(junit), *no, *arguments]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     done = subprocess.run(
         command, cwd=folder, env=environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=250
