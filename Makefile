@@ -21,6 +21,7 @@ test: lint ## Lint, types and tests
 
 conformance: $(INSTALLED) ## PyTorch's operator samples on the emulated device, all of them, against the CPU (10 minutes)
 	$(BIN)/python tests/devices/opinfo.py
+	$(BIN)/python tests/devices/recorded_names.py
 
 bench: $(INSTALLED) ## What performance claims are measured with, as ratios in one run each (benchmarks/README.md)
 	for script in benchmarks/[!_]*.py; do $(BIN)/python $$script || exit 1; done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 import warnings
@@ -11,9 +10,6 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 import smoketest
 from smoketest.devices import emulated
@@ -46,61 +42,6 @@ def test_repeat_interleave_has_a_kernel_since_and_is_not_recorded(device: Emulat
     torch.repeat_interleave(torch.tensor([1, 2]).to("neuron"))
     assert device.get_fallback_ops() == []
     assert "aten::repeat_interleave.Tensor" in device.get_executed_ops()
-
-
-class _Seen(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.names.add(func.name())
-        return func(*args, **(kwargs or {}))
-
-
-NOT_ON_THE_DEVICE = (
-    "jiterator_",  # CUDA only
-    "sparse.",  # sparse layouts have dispatch keys of their own
-    "tril_indices",  # takes no tensor: the sample's device is the CPU
-    "triu_indices",
-)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_the_registry_predicts_the_recorded_names_for_pytorchs_own_samples(
-    dtype: torch.dtype, device: EmulatedDevice
-) -> None:
-    """Every overload dispatched: predicted to fall back is recorded so, and nothing native is recorded."""
-    profile, wrong, predicted = device.profile, [], set()
-    for op in op_db:
-        if dtype not in op.supported_dtypes("cpu") or op.name.startswith(NOT_ON_THE_DEVICE):
-            continue
-        sample = next(iter(op.sample_inputs("cpu", dtype)), None)
-        if sample is None:
-            continue
-        seen, recorded = _run(op, sample, device)
-        for name in seen:
-            expected = profile.fallback_name(name)
-            if expected is not None:
-                predicted.add(name)
-                wrong += [] if expected in recorded else [f"{op.name}: {expected} is not recorded"]
-        wrong += [f"{op.name}: {name} is native, and recorded" for name in recorded if profile.is_native(name)]
-    assert wrong == []
-    assert len(predicted) > 100
-
-
-def _run(op, sample, device: EmulatedDevice) -> tuple[set[str], set[str]]:  # type: ignore[no-untyped-def]
-    def move(x: object) -> object:
-        return x.to("neuron") if isinstance(x, Tensor) and x.layout is torch.strided else x
-
-    value, args, kwargs = tree_map(move, (sample.input, sample.args, sample.kwargs))
-    device.clear_op_tracking()
-    with _Seen() as seen, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own, about deprecated or experimental ops
-        # Recorded before it runs, so that an op that raises is recorded too.
-        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
-            op(value, *args, **kwargs)
-    return seen.names, set(device.get_fallback_ops())
 
 
 def test_the_tracker_gives_unique_names_until_it_is_cleared(device: EmulatedDevice) -> None:

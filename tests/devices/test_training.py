@@ -100,6 +100,45 @@ def test_batch_norm_and_pooling_train_and_are_recorded_in_both_directions(device
     }
 
 
+def _layers(where: str, dtype: torch.dtype, shape: tuple[int, ...], bias: bool, twice: bool) -> list[Tensor]:
+    torch.manual_seed(0)
+    linear, norm = nn.Linear(4, 6, bias=bias).to(where, dtype), nn.RMSNorm(6, elementwise_affine=bias).to(where, dtype)
+    x = torch.randn(shape).to(where, dtype).requires_grad_()
+    out = norm(linear(x)).tanh()
+    if twice:
+        out = torch.autograd.grad(out.sum(), x, create_graph=True)[0].square()
+    inputs = [x, *linear.parameters(), *norm.parameters()]
+    grads = torch.autograd.grad(out.sum(), inputs, allow_unused=True)
+    return [t.detach().cpu() for t in (out, *grads) if t is not None]
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (2, 4), (4,), (0, 4)], ids=str)
+@pytest.mark.parametrize(("bias", "twice"), [(True, False), (False, False), (True, True)])
+def test_linear_and_rms_norm_run_as_the_ops_the_device_has(
+    shape: tuple[int, ...], bias: bool, twice: bool, device: EmulatedDevice
+) -> None:
+    seen = _layers("neuron", torch.float32, shape, bias, twice)
+    torch.testing.assert_close(seen, _layers("cpu", torch.float32, shape, bias, twice), rtol=1e-4, atol=1e-5)
+    executed = {"aten::linear", "aten::linear_backward", "aten::rms_norm", "aten::_fused_rms_norm"}
+    assert executed <= set(device.get_executed_ops())
+    assert device.get_fallback_ops() == []
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_linear_and_rms_norm_agree_in_other_dtypes(dtype: torch.dtype, device: EmulatedDevice) -> None:
+    cpu, neuron = (_layers(where, dtype, (3, 5, 4), True, False) for where in ("cpu", "neuron"))
+    torch.testing.assert_close(neuron, cpu, rtol=3e-2, atol=3e-2)
+
+
+def test_what_has_a_kernel_above_a_composite_does_not_fall_back(device: EmulatedDevice) -> None:
+    x = torch.tensor([2.0, 1.0]).to("neuron")
+    device.clear_op_tracking()
+    assert torch.argsort(x, stable=True).tolist() == [1, 0]
+    assert x.isfinite().tolist() == [True, True]
+    assert F.one_hot(x.long()).tolist() == [[0, 0, 1], [0, 1, 0]]
+    assert device.get_fallback_ops() == []
+
+
 @pytest.mark.parametrize("form", [{"foreach": True}, {"foreach": False}, {"fused": True}])
 def test_every_form_of_adamw_trains_alike(form: dict[str, bool], device: EmulatedDevice) -> None:
     def make() -> nn.Module:

@@ -34,7 +34,7 @@ from smoketest.devices.emulated.crossing import to_cpu_with_bits
 from smoketest.devices.emulated.kernels import Kernel, is_view, kernel_for, view_kernel
 from smoketest.devices.emulated.limits import Limits
 from smoketest.devices.emulated.recovery import Recovery
-from smoketest.devices.emulated.substitutes import SUBSTITUTES
+from smoketest.devices.emulated.substitutes import KERNELS, SUBSTITUTES
 from smoketest.devices.emulated.tracker import Tracker
 from smoketest.operators.functional import overload
 from smoketest.operators.profile import OperatorProfile
@@ -48,7 +48,6 @@ _WRITTEN_HERE: dict[str, tuple[str, Kernel]] = {
     # overload without namespace -> (the name it is tracked under, its kernel)
     "empty.memory_format": ("aten::empty.memory_format", geometry.empty),
     "empty_strided": ("aten::empty_strided", geometry.empty_strided),
-    "_efficientzerotensor": ("aten::_efficientzerotensor", geometry.zeros),
     "resize_": ("aten::resize_", geometry.resize_),
     "set_": ("aten::set_", geometry.set_to_nothing),
     # PyTorch's composite copy_ ends here; the device has a kernel of that name.
@@ -63,6 +62,18 @@ _WRITTEN_HERE: dict[str, tuple[str, Kernel]] = {
     "_has_compatible_shallow_copy_type": ("aten::_has_compatible_shallow_copy_type", lambda a, b: True),
 }
 _SET_STORAGE = ("set_.source_Tensor", "set_.source_Storage", "set_.source_Storage_storage_offset")
+_COMPOSITES_WITH_A_KERNEL = frozenset(
+    {
+        "aten::linear",
+        "aten::_fused_rms_norm",
+        "aten::value_selecting_reduction_backward",
+        "aten::argsort.stable",
+        "aten::isfinite",
+        "aten::one_hot",
+    }
+)
+"""What PyTorch makes of other ops unless a backend has a kernel, and then differentiates by a formula, or not at all."""
+
 _COMPUTED_BY = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 _COMPOSITES_THAT_DO = frozenset({"copy_"})
 """Native on the device, and composites of PyTorch's that end in a kernel written here: same result, one kernel more."""
@@ -87,6 +98,9 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
     if {attention.FUSED, attention.BACKWARD} <= profile.native:
         for key in ("AutogradPrivateUse1", "PrivateUse1"):  # the second in inference mode
             library.impl("scaled_dot_product_attention", attention.attention, key)
+    if {"aten::rms_norm", "aten::_fused_rms_norm", "aten::_fused_rms_norm_backward"} <= profile.native:
+        for key in ("AutogradPrivateUse1", "PrivateUse1"):
+            library.impl("rms_norm", _rms_norm(tracker), key)
     every.fallback(_boxed_fallback(profile, tracker, continues, limits), "PrivateUse1")
     for key in ("Conjugate", "Negative"):
         # Their fallbacks resolve an argument by copying it, and copying calls _copy_from: endless in C++.
@@ -155,6 +169,16 @@ def _register_kernels(
                 register(name, tracked_as, native, slow)
 
 
+def _rms_norm(tracker: Tracker) -> Kernel:
+    """``aten::rms_norm`` by the fused op, as the backend has it at both keys ([PRE] internals 1.1 and 1.3)."""
+
+    def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
+        tracker.executed.add("aten::rms_norm")
+        return _aten._fused_rms_norm.default(x, normalized_shape, weight, eps)[0]
+
+    return rms_norm
+
+
 def _noting(limits: Limits, tracker: Tracker, name: str, kernel: Kernel) -> Kernel:
     """The kernel, with the limits told what it is asked for; itself where none speaks of it."""
 
@@ -186,7 +210,9 @@ def _native_kernel(op: Overload) -> Kernel | None:
     name = op.name()
     if torch.Tag.inplace_view in op.tags:  # squeeze_, t_: they change the tensor itself, which an alias cannot
         return None
-    if any(has_kernel(name, key) for key in _COMPUTED_BY):
+    if name in KERNELS:
+        return kernel_for(op, call=KERNELS[name])
+    if name in _COMPOSITES_WITH_A_KERNEL or any(has_kernel(name, key) for key in _COMPUTED_BY):
         return view_kernel(op) if is_view(op) else kernel_for(op)
     if has_kernel(name, "CompositeImplicitAutograd"):
         return None
@@ -243,6 +269,8 @@ def _boxed_fallback(
 
     @functools.cache
     def on_cpu(op: Overload) -> Kernel:
+        if op.name() == "aten::_efficientzerotensor":  # a CPU tensor of it has no memory to share
+            return geometry.zeros
         return on_cpu_view(op) if is_view(op) else kernel_for(op, native=False)
 
     @functools.cache

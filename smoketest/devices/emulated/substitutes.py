@@ -1,8 +1,9 @@
-"""Ops that exist on neither the device nor the CPU, computed from others so that a run can go on past them.
+"""Ops that the CPU has no kernel for, computed from others.
 
-The device raises on these ([PRE] internals 1.6: ``_thnn_fused_lstm_cell`` has no kernel, and PyTorch none for the CPU).
-Each function takes and returns what the op's schema says, in CPU tensors; gates are laid out as PyTorch documents them
-for nn.LSTM (input, forget, cell, output) and nn.GRU (reset, update, new).
+`SUBSTITUTES` are those without a kernel on the device too: it raises on them ([PRE] internals 1.6, for
+``_thnn_fused_lstm_cell``), and a run may go on past them. `KERNELS` are those it has a kernel for. Each function takes
+and returns what the op's schema says, in CPU tensors; gates are laid out as PyTorch documents them for nn.LSTM (input,
+forget, cell, output) and nn.GRU (reset, update, new).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["SUBSTITUTES"]
+__all__ = ["KERNELS", "SUBSTITUTES"]
 
 
 def _gates(pieces: int, *terms: Tensor | None) -> tuple[Tensor, ...]:
@@ -87,6 +88,39 @@ def gru_cell_backward(
     biases = (grad_input.sum(0), grad_hidden.sum(0)) if has_bias else (None, None)
     return grad_input, grad_hidden, grad_hy * z, *biases
 
+
+def linear_backward(
+    x: Tensor, grad: Tensor, weight: Tensor, output_mask: list[bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of x [*, in], weight [out, in] and bias [out], from that of the result [*, out]."""
+    rows, out = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+    return (
+        (out @ weight).reshape(x.shape) if output_mask[0] else None,
+        out.t() @ rows if output_mask[1] else None,
+        out.sum(0) if output_mask[2] else None,
+    )
+
+
+def rms_norm_backward(
+    grad: Tensor, x: Tensor, normalized_shape: list[int], rstd: Tensor, weight: Tensor | None, output_mask: list[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of x [*, *normalized_shape] and weight [*normalized_shape]; 16-bit dtypes are computed in float32."""
+    dims = list(range(x.dim() - len(normalized_shape), x.dim()))
+    wide = torch.promote_types(x.dtype, torch.float32)
+    grad, normed = grad.to(wide), x.to(wide) * rstd.to(wide)
+    scaled = grad if weight is None else grad * weight.to(wide)
+    grad_x = rstd.to(wide) * (scaled - normed * (scaled * normed).mean(dims, keepdim=True))
+    grad_weight = None
+    if weight is not None and output_mask[1]:
+        grad_weight = (grad * normed).sum_to_size(weight.shape).to(weight.dtype)
+    return grad_x.to(x.dtype) if output_mask[0] else None, grad_weight
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "aten::linear_backward": linear_backward,
+    "aten::_fused_rms_norm_backward": rms_norm_backward,
+}
+"""What the device has a kernel for and the CPU has not, by overload name."""
 
 SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "aten::_thnn_fused_lstm_cell": lstm_cell,
