@@ -81,17 +81,44 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     watched = [item for item in session.items if _is_watched(item)]
     if not watched:
         return
-    _refuse_unfit(f"{watched[0].nodeid} ({MARKER} or {FIXTURE})")
-    for item in watched:
-        if item.get_closest_marker(MARKER) and FIXTURE in getattr(item, "fixturenames", ()):
-            raise pytest.UsageError(f"{item.nodeid}: use {FIXTURE} or the marker {MARKER}, not both in one test")
-    if not session.config.option.collectonly:
-        _prepare_device(session.config)
-        session.config.pluginmanager.register(_Marked(), "smoketest-marked")
+    config = session.config
+    try:
+        _refuse_unfit(f"{watched[0].nodeid} ({MARKER} or {FIXTURE})")
+        for item in watched:
+            _refuse_misuse(item)
+        if not config.option.collectonly:
+            _prepare_device(config)
+            config.pluginmanager.register(_Marked(), "smoketest-marked")
+    except pytest.UsageError as error:
+        if not hasattr(config, "workerinput"):
+            raise
+        # In a worker of pytest-xdist it would end as an internal error, and nobody would read it.
+        config.pluginmanager.register(_Refused(str(error)), "smoketest-refused")
 
 
 def _is_watched(item: pytest.Item) -> bool:
     return FIXTURE in getattr(item, "fixturenames", ()) or item.get_closest_marker(MARKER) is not None
+
+
+def _refuse_misuse(item: pytest.Item) -> None:
+    marks = list(item.iter_markers(MARKER))
+    if marks and FIXTURE in getattr(item, "fixturenames", ()):
+        raise pytest.UsageError(f"{item.nodeid}: use {FIXTURE} or the marker {MARKER}, not both in one test")
+    if any(mark.args or mark.kwargs.keys() - {"allow", "strict"} for mark in marks):
+        raise pytest.UsageError(f"{item.nodeid}: {MARKER} takes allow=[...] and strict=True, nothing else")
+
+
+class _Refused:
+    """Fails the tests that cannot be watched here."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Say why instead of running the test."""
+        if _is_watched(item):
+            pytest.fail(self._why, pytrace=False)
 
 
 class _Marked:
@@ -103,17 +130,9 @@ class _Marked:
         marks = list(item.iter_markers(MARKER))
         if not marks:
             return (yield)
-        allow = [entry for mark in marks for entry in _entries(mark, item)]
+        allow = [entry for mark in marks for entry in mark.kwargs.get("allow", ())]
         with _watching(item, None, allow, any(mark.kwargs.get("strict") for mark in marks)):
             return (yield)
-
-
-def _entries(mark: pytest.Mark, item: pytest.Item) -> Sequence[str | Mapping[str, Any]]:
-    """The marker's ``allow``."""
-    if mark.args or mark.kwargs.keys() - {"allow", "strict"}:
-        raise pytest.UsageError(f"{item.nodeid}: {MARKER} takes allow=[...] and strict=True, nothing else")
-    allow: Sequence[str | Mapping[str, Any]] = mark.kwargs.get("allow", ())
-    return allow
 
 
 @pytest.fixture

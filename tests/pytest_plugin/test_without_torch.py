@@ -59,6 +59,25 @@ def test_what_needs_torch_is_a_usage_error_at_the_start(
     assert done.outcomes == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "@pytest.mark.no_cpu_fallback(['aten::sort'])\ndef test_a(): ...",
+            "test_a.py::test_a: no_cpu_fallback takes allow=[...] and strict=True, nothing else",
+        ),
+        (
+            "@pytest.mark.no_cpu_fallback\ndef test_a(neuron_watch): ...",
+            "test_a.py::test_a: use neuron_watch or the marker no_cpu_fallback, not both in one test",
+        ),
+    ],
+)
+def test_misuse_is_a_usage_error_that_names_the_test(fit: str, tmp_path: Path, text: str, message: str) -> None:
+    done = pytest_in(project(tmp_path, {"test_a.py": f"import pytest\n{text}\n"}), python=fit)
+    assert done.code == 4
+    assert f"ERROR: {message}" in done.text
+
+
 def test_another_torch_is_named_with_the_one_that_is_required(tmp_path: Path) -> None:
     python = environment_without_torch(tmp_path / "venv", torch="2.12.1")
     done = pytest_in(project(tmp_path / "p", CHECK, 'smoketest_checks = ["configs/*.yaml"]'), python=python)
