@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from smoketest.operators.compat import stock_decompositions
 from smoketest.operators.profile import load_profile
 
 __all__ = ["OWN", "decomposition_table", "lowering_equivalents"]
@@ -36,7 +37,7 @@ def decomposition_table(names: Iterable[str] | None = None) -> dict[OpOverload, 
             packaged profile's. A name that this PyTorch does not have, or has no decomposition of, is left out.
     """
     wanted = load_profile(None).decompositions if names is None else names
-    decompositions: dict[Any, Decomposition] = dict(torch._decomp.decomposition_table)
+    decompositions = stock_decompositions()
     table: dict[OpOverload, Decomposition] = {}
     for name in wanted:
         op = _overload(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from smoketest.operators.compat import aten_overloads, has_kernel, writes
 from smoketest.operators.functional import forms, overload
 
 __all__ = ["reaches", "registered", "unimplemented"]
@@ -12,33 +13,25 @@ _STRUCTURED = "CompositeExplicitAutogradNonFunctional"
 _COMPOSITES = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", _STRUCTURED)
 
 
-def _aten() -> list[str]:
-    return sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
-
-
-def _has(name: str, *keys: str) -> bool:
-    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
-
-
 def registered(key: str = "PrivateUse1") -> list[str]:
     """ATen overloads with a kernel under a dispatch key; names that belong to no overload are left out."""
-    return [name for name in _aten() if _has(name, key)]
+    return [name for name in aten_overloads() if has_kernel(name, key)]
 
 
 def reaches() -> dict[str, str]:
     """Structured overloads, functional and in-place, and the ``.out`` overload they end in on any backend."""
     found = {}
-    for name in _aten():
-        if _has(name, _STRUCTURED):
+    for name in aten_overloads():
+        if has_kernel(name, _STRUCTURED):
             out = _out_form(name)
-            if out is not None and (_has(out, "CPU") or not _has(out, *_COMPOSITES)):
+            if out is not None and (has_kernel(out, "CPU") or not has_kernel(out, *_COMPOSITES)):
                 found[name] = out
     return found
 
 
 def unimplemented(native: frozenset[str]) -> list[str]:
     """Overloads that have neither a kernel among ``native`` nor a composite: they run on the CPU."""
-    return [name for name in _aten() if name not in native and not _has(name, *_COMPOSITES)]
+    return [name for name in aten_overloads() if name not in native and not has_kernel(name, *_COMPOSITES)]
 
 
 def _out_form(name: str) -> str | None:
@@ -50,4 +43,4 @@ def _out_form(name: str) -> str | None:
 
 
 def _writes_results(op: torch._ops.OpOverload) -> bool:
-    return any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
+    return any(a.kwarg_only and writes(a) for a in op._schema.arguments)

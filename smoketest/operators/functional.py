@@ -11,6 +11,8 @@ from functools import cache
 
 import torch
 
+from smoketest.operators.compat import writes
+
 __all__ = ["forms", "functional_overload", "overload"]
 
 
@@ -64,8 +66,4 @@ def _packets(op: torch._ops.OpOverload) -> list[torch._ops.OpOverloadPacket]:
 
 def _inputs(op: torch._ops.OpOverload) -> list[tuple[str, str]]:
     """Name and type of the arguments an op reads: all but those an ``out=`` form only writes."""
-    return [
-        (a.name, str(a.type))
-        for a in op._schema.arguments
-        if not (a.kwarg_only and a.alias_info is not None and a.alias_info.is_write)
-    ]
+    return [(a.name, str(a.type)) for a in op._schema.arguments if not (a.kwarg_only and writes(a))]
