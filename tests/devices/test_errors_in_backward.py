@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_what_is_raised_arrives_as_it_was(place: Callable[[], None]) -> None:
     assert isinstance(raised.value.__cause__, KeyError)
     assert raised.traceback[-1].name == "fail"
     assert "type_" not in [entry.name for entry in raised.traceback]
-    assert not compat._set_aside
+    assert compat._set_aside_here() == []
 
 
 @pytest.mark.parametrize("exception", [StopIteration, KeyboardInterrupt, SystemExit, SystemError])
@@ -180,3 +181,54 @@ def test_a_device_that_comes_after_the_first_backward_says_so_at_its_own_first()
         "no device after its first backward\n  hint: call smoketest.emulate() before the first backward"
     )
     assert ran.stdout.splitlines() == [repr(message), repr(message), "[1.0, 1.0]"]
+
+
+class Numbered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, number: int) -> Tensor:
+        ctx.number = number
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise MineError(ctx.number)
+
+
+def test_backwards_in_several_threads_at_once_each_raise_their_own_error() -> None:
+    caught: list[tuple[int, object]] = []
+    together = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            x = torch.ones(3, device="neuron", requires_grad=True)
+            y = Numbered.apply(x, number)
+            together.wait()
+            try:
+                y.sum().backward()
+            except BaseException as error:
+                caught.append((number, error.args[0]))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(caught) == 160
+    assert {number == said for number, said in caught} == {True}
+
+
+def test_an_error_kept_by_one_backward_is_not_raised_by_the_next() -> None:
+    """A backward within a backward's hook fails and is caught there: the outer one goes on, and nothing is left."""
+
+    def within(grad: Tensor) -> None:
+        with torch.enable_grad(), pytest.raises(MineError, match="7"):
+            Numbered.apply(torch.ones(1, device="neuron", requires_grad=True), 7).sum().backward()
+
+    x = torch.ones(3, device="neuron", requires_grad=True)
+    y = x * 2
+    y.register_hook(within)
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2, 2]
+    with pytest.raises(MineError, match="8"):
+        Numbered.apply(x, 8).sum().backward()

@@ -6,7 +6,6 @@ C++ hook. ``DRIFT`` lists what must exist; a test fails loudly when a release of
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import importlib.abc
 import importlib.machinery
@@ -52,6 +51,9 @@ DRIFT = (
     "torch._C._autograd.DeviceType.PrivateUse1",
     "torch._C._ImperativeEngine",
     "torch.autograd.Variable._execution_engine.run_backward",
+    "torch._C._stash_obj_in_tls",
+    "torch._C._get_obj_in_tls",
+    "torch._C._is_key_in_tls",
 )
 
 # ---------------------------------------------------------------------------------------------------- names
@@ -294,8 +296,9 @@ def after_clearing_autocast_cache(also: Callable[[], None]) -> None:
 
 # ---------------------------------------------------------------------------------------------------- backward
 
-_set_aside: collections.deque[BaseException] = collections.deque()
-"""Exceptions that were on their way through C++ when a guard asked for the device type, oldest first."""
+_SET_ASIDE = "smoketest: exceptions of this backward"
+"""Key of a list that autograd carries, with the other thread-local state, from the thread that calls a backward to
+those that run it: exceptions that were on their way through C++ when a guard asked for the device type."""
 
 _TOO_LATE = "device_ready_queues_"
 """In the text of the assertion autograd fails with when its engine was started before there was a device."""
@@ -318,10 +321,16 @@ def _device_guard() -> Any:
             try:
                 raise_what_is_set()
             except BaseException as passing:  # whatever it is, C++ must not see it a second time
-                _set_aside.append(passing)
+                _set_aside_here().append(passing)
             return device_type
 
     return Guard()
+
+
+def _set_aside_here() -> list[BaseException]:
+    """The list of the backward this thread works for; one that nobody reads where there is none."""
+    known = torch._C._is_key_in_tls(_SET_ASIDE)
+    return cast("list[BaseException]", torch._C._get_obj_in_tls(_SET_ASIDE)) if known else []
 
 
 class _Engine(torch._C._ImperativeEngine):
@@ -333,12 +342,14 @@ class _Engine(torch._C._ImperativeEngine):
         Raises:
             DeviceUnavailable: a backward ran before the device existed; the engine takes on no devices later.
         """
+        around, aside = _set_aside_here(), list[BaseException]()  # backwards nest, and run in several threads at once
+        torch._C._stash_obj_in_tls(_SET_ASIDE, aside)
         try:
             return super().run_backward(*args, **kwargs)
         except SystemError:  # "returned NULL without setting an exception"
-            if not _set_aside:
+            if not aside:
                 raise
-            passing = _set_aside.popleft()
+            passing = aside[0]
         except RuntimeError as error:
             if _TOO_LATE not in str(error):
                 raise
@@ -347,6 +358,8 @@ class _Engine(torch._C._ImperativeEngine):
                 "after its first backward",
                 hint="call smoketest.emulate() before the first backward",
             ) from error
+        finally:
+            torch._C._stash_obj_in_tls(_SET_ASIDE, around)
         traceback = passing.__traceback__
         raise passing.with_traceback(traceback and traceback.tb_next)  # without the guard's own frame
 
