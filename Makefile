@@ -8,10 +8,10 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint conformance bench sweep examples clean
+.PHONY: help smoke test lint conformance bench sweep examples doubles first-contact clean
 
 help: ## What can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 smoke: $(INSTALLED) ## Run configs/gpt2.yaml on the emulated device; the report is in reports/gpt2/ (CHECK=bert: another)
 	@$(BIN)/smoketest run configs/$(CHECK).yaml --device emulated
@@ -28,6 +28,12 @@ bench: $(INSTALLED) ## What performance claims are measured with, as ratios in o
 
 sweep: $(INSTALLED) ## Make the table of ops that cannot be lowered anew, with torch-mlir
 	$(BIN)/python -m smoketest.probe.sweep smoketest/operators/data/cannot_lower.json
+
+doubles: $(INSTALLED) ## The suite for the real device on all doubles of torch-neuronx, the long form (3 minutes)
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/neuron
+
+first-contact: ## On a Trn2 or Trn3 machine, in the environment with torch-neuronx (docs/first-contact.md)
+	$(PYTHON) -m smoketest.first_contact
 
 examples: $(INSTALLED) ## Run the shipped checks and leave their reports in reports/examples/
 	$(BIN)/smoketest run configs/ --device emulated --output reports/examples || test $$? -eq 1

@@ -17,6 +17,8 @@ app = typer.Typer(
 )
 
 _PACKAGED = "packaged"
+_SECONDS = 300
+"""For a backend to load and its device to answer; nothing is compiled for it."""
 _File = Annotated[str, typer.Argument(metavar="PROFILE", help="A profile file, or 'packaged'.")]
 
 
@@ -86,7 +88,11 @@ def export(
         str(file),
         *([str(profile)] if profile else []),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        say(f"error: the backend did not answer within {_SECONDS} s\n  hint: smoketest doctor")
+        raise typer.Exit(3) from None
     if done.returncode != 0:
         last = done.stderr.strip() or f"the process that asked the backend ended with {done.returncode}"
         say(printable(f"error: {last}"))

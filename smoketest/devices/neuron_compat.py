@@ -7,6 +7,8 @@ says which ones an installed release lacks, and the suite in tests/neuron fails 
 from __future__ import annotations
 
 import importlib
+import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +59,7 @@ def function(name: Name) -> Callable[..., Any] | None:
     """What is there under a name, if it can be called; imports the modules of the path."""
     *modules, last = name.path.split(".")
     try:
+        importlib.import_module("torch")  # first, as torch loads the package by an entry point of it
         found = importlib.import_module(modules[0])
         for part in modules[1:]:
             found = getattr(found, part, None) or importlib.import_module(f"{found.__name__}.{part}")
@@ -93,3 +96,12 @@ def compilations() -> int | None:
     except Exception:  # private: another shape is no reason to end a run
         return None
     return count if isinstance(count, int) else None
+
+
+def main() -> None:
+    """Print which of the names the installed release has, as JSON: what to look at first on a new release."""
+    sys.stdout.write(json.dumps({name.path: function(name) is not None for name in NAMES}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

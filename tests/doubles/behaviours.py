@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["BEHAVIOURS", "Behaviour", "Failure"]
+__all__ = ["BEHAVIOURS", "Behaviour", "Compiler", "Failure"]
 
 Failure = Literal["early", "child", "late", "lost"]
 """How the kernel of an op fails.
@@ -23,6 +23,17 @@ child: the same, in a neuronx-cc that is a process of its own, prints to the ter
 late: in the asynchronous pipeline, when the device is next waited for ([PRE] ErrorRecovery.cpp); the CPU takes over and
     the op is recorded then, or with the variable set the waiting raises ([PRE] CPUFallbackExecutor.cpp).
 lost: its execution on the device fails, which nothing recovers from ([PRE] internals 2.4); the waiting raises.
+"""
+
+Compiler = Literal["works", "refuses", "child", "late", "wrong", "slow", "dies"]
+"""What becomes of a graph of torch.compile(backend="neuron") after it was lowered.
+
+refuses: compiling it raises, with exit code and error code in the text ([PRE] ErrorHandler.cpp, [USER-B3]).
+child: the same, in a neuronx-cc that is a process of its own; its code is on the terminal and not in the text.
+late: it is compiled in the background, and the error is told when the device is next waited for ([USER-B4]; [PRE]).
+wrong: it gives values one percent too large ([USER-B3]: a bfloat16 attention that miscomputes).
+slow: its first run waits a second for the compiler.
+dies: running it ends the process ([USER]: SIGSEGV of NCC_IBTN006, which no except clause catches).
 """
 
 
@@ -50,7 +61,12 @@ class Behaviour:
             hangs: the first use never returns [USER-B4: hung runs; hard timeouts needed].
             dies: the first use kills the process [USER: SIGSEGV in native code].
         statistics: whether ``_C._get_compilation_cache_stats`` exists. [PRE], private
+        copies: whether ``_C`` has the functions that copy to and from the host. [PRE] internals 2.9; nothing
+            in a double calls them.
         collect_env: what ``python -m torch_neuronx.collect_env`` prints; its form is in no public source.
+        compiler: what becomes of a compiled graph.
+        compiler_at: of which graphs: forward ones (those of inference too) or backward ones.
+        compiler_from: from which on, counted as they are met.
         more: for tests of what only some of them need; the double hands it on unread.
     """
 
@@ -63,7 +79,11 @@ class Behaviour:
     slow: Mapping[str, float] = field(default_factory=dict)
     device: Literal["works", "absent", "hangs", "dies"] = "works"
     statistics: bool = True
+    copies: bool = False
     collect_env: str = "device usable from torch: yes"
+    compiler: Compiler = "works"
+    compiler_at: Literal["forward", "backward"] = "forward"
+    compiler_from: int = 0
     more: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -74,8 +94,8 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "trackerless": Behaviour(tracker=False, statistics=False),
     "loud_trackerless": Behaviour(tracker=False, warns=True, statistics=False),
     "development": Behaviour(build="DEV"),
-    "fails_early": Behaviour(failing={"aten::gelu": "early"}),
-    "fails_in_child": Behaviour(failing={"aten::gelu": "child"}),
+    "complete": Behaviour(copies=True),
+    "fails": Behaviour(build="DEV", failing={"aten::gelu": "early", "aten::silu": "child"}),
     "fails_late": Behaviour(asynchronous="always", failing={"aten::gelu": "late"}),
     "loses": Behaviour(asynchronous="always", failing={"aten::gelu": "lost"}),
     "slow": Behaviour(slow={"aten::gelu": 2.5}),

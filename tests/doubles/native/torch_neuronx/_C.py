@@ -13,3 +13,12 @@ if BEHAVIOUR["statistics"]:
             "total_compilations": len(RUNTIME.compiled),
             "total_compilation_time_ms": RUNTIME.compilation_ms,
         }
+
+
+if BEHAVIOUR["copies"]:
+
+    def _nrt_copy_neuron_to_cpu_tensor(*args):
+        raise NotImplementedError
+
+    def _nrt_copy_cpu_to_neuron_tensor(*args):
+        raise NotImplementedError

@@ -3,7 +3,16 @@
 Its public names are those of a pre-release ([PRE] internals, section 5); what it does is in behaviour.json.
 """
 
-# ruff: noqa: F401, I001
+# ruff: noqa: E402, F401, I001
+
+
+def _autoload():
+    """What ``import torch`` calls, before all else: where this package is imported first, torch is imported below.
+
+    [PRE] entry point ``torch.backends: torch_neuronx:_autoload``
+    """
+
+
 from torch_neuronx import _build_config  # first: it decides variables that the rest reads
 from torch_neuronx import _runtime
 from torch_neuronx import neuron_dynamo_backend
@@ -14,7 +23,3 @@ if _runtime.BEHAVIOUR["tracker"]:
 
 _runtime.start()
 neuron_dynamo_backend.start()
-
-
-def _autoload():
-    """What ``import torch`` calls. [PRE] entry point ``torch.backends: torch_neuronx:_autoload``"""
