@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -10,11 +11,12 @@ from typing import Self
 
 from torch import nn
 
+from smoketest.devices import neuron_compat
 from smoketest.devices.base import Device, Kind, neuron_available, open_device
 from smoketest.devices.emulated.adapter import EmulatedAdapter
 from smoketest.devices.emulated.device import the_device
 from smoketest.errors import DeviceUnavailable
-from smoketest.findings import Finding, SitePolicy, merge
+from smoketest.findings import Finding, NotChecked, SitePolicy, merge
 from smoketest.findings.sites import project_root
 from smoketest.witness import hidden
 from smoketest.witness.context import Context
@@ -28,6 +30,9 @@ from smoketest.witness.warnings import FallbackWarnings
 __all__ = ["Watch"]
 
 _active = threading.Lock()
+_EXECUTED = neuron_compat.Name(
+    "torch_neuronx.get_executed_ops", neuron_compat.FALLBACKS.source, "whether anything ran on the device"
+)
 
 
 class Watch:
@@ -36,6 +41,9 @@ class Watch:
     Only one can be active in a process: the device's list of names belongs to the process, and is cleared on entering.
     It is left as it is on leaving. Exceptions pass through, and everything is restored; what was seen up to then stays.
     What it saw can be read inside the block too, and until it is entered again, which starts afresh.
+
+    Lines that the backend's C++ prints itself are not read: the file descriptors of the process are left alone, so that
+    what your code prints keeps its order and a notebook works. `not_checked` says so.
 
     With ``trace=True`` the dispatch mode is of the thread that entered, and of the backward that it runs. Code that
     torch.compile compiled earlier is seen as one call; do not trace the first call of compiled code: Dynamo compiles
@@ -52,6 +60,8 @@ class Watch:
         self._warned: FallbackWarnings | None = None
         self._witness: DispatchWitness | None = None
         self._kernels: Kernels | None = None
+        self._unread: str | None = None
+        self._ran = False
 
     def __enter__(self) -> Self:
         device = _device()
@@ -60,8 +70,10 @@ class Watch:
         with ExitStack() as stack:
             stack.callback(_active.release)
             self._device, self._tracked, self._witness, self._kernels = device, frozenset(), None, None
+            self._unread, self._ran = None, False
+            device.synchronize()
+            device.clear_tracking()
             tracker = Tracker(device)
-            tracker.take()
             context = Context(None)
             self._warned = stack.enter_context(FallbackWarnings(context))
             if self._trace:
@@ -74,8 +86,14 @@ class Watch:
     ) -> None:
         assert self._entered is not None
         with self._entered:  # whatever happens here, everything is restored
-            self._entered = None
-            self._tracked = self._names()
+            try:
+                self._tracked, self._ran = self._names(), self._anything_ran()
+            except Exception as problem:
+                self._unread = f"the device's list of ops could not be read: {type(problem).__name__}: {problem}"
+                if error is None:  # else a device in trouble hides what the block raised
+                    raise
+            finally:
+                self._entered = None
 
     @property
     def fallbacks(self) -> tuple[Finding, ...]:
@@ -91,7 +109,10 @@ class Watch:
     @property
     def hidden(self) -> tuple[Finding, ...] | None:
         """Lines with possible host work inside native ops (NST102); None without ``trace``."""
-        return merge(hidden.doubles(self._witness.calls, self._policy)) if self._witness is not None else None
+        if self._witness is None:
+            return None
+        calls = self._witness.calls
+        return merge([*hidden.doubles(calls, self._policy), *hidden.host_arguments(calls, self._policy)])
 
     @property
     def device_kind(self) -> Kind:
@@ -100,13 +121,57 @@ class Watch:
 
     @property
     def clean(self) -> bool | None:
-        """Whether no op fell back. None: the device has no tracker and gave no warning, so nobody can tell.
+        """Whether no op fell back. None: nobody can tell.
 
-        Host synchronisation does not count here, as it is a warning in a report.
+        That is so where the device has no tracker and gave no warning, where its list could not be read, and where
+        nothing ran on the device at all. Host synchronisation does not count here, as it is a warning in a report.
         """
         if self.fallbacks:
             return False
-        return True if self._opened().fallback_names() is not None else None
+        told = self._opened().fallback_names() is not None and self._unread is None
+        return True if told and self._anything_ran() else None
+
+    @property
+    def not_checked(self) -> tuple[NotChecked, ...]:
+        """What nobody looked at, and why."""
+        return tuple(NotChecked(what=what, why=why) for what, why in self._not_checked())
+
+    def _not_checked(self) -> Iterator[tuple[str, str]]:
+        device = self._opened()
+        yield "fallbacks that only the backend's C++ prints", "output is not read here; `smoketest run` reads it"
+        yield "why ops that have a kernel ran on the CPU", "that takes a process of its own, as in `smoketest run`"
+        if device.kind == "neuron":
+            yield "copies to the host inside native ops", "that takes a step of its own, as in `smoketest run`"
+        if device.fallback_names() is None:
+            yield "fallbacks the device does not warn about", "this torch-neuronx has no op tracker"
+        if self._unread is not None:
+            yield "fallbacks of the block", self._unread
+        elif not self._anything_ran():
+            yield "fallbacks", "nothing ran on the device: are model and inputs moved to it?"
+        if self._witness is None:
+            yield "lines, modules, counts and host synchronisation", "watch(trace=True) looks for them"
+            return
+        if self._kernels is not None and (threads := self._kernels.threads - self._witness.threads):
+            why = f"the dispatch mode does not see them; ops ran in {len(threads)} of them"
+            yield "lines and counts of ops in threads that the block started", why
+        unseen = hidden.summary(self._witness.calls)
+        if unseen is not None:
+            yield (
+                "host work hidden in native ops, 64-bit floats apart",
+                f"no witness sees into kernels, and in a pre-release of April 2026 {unseen}",
+            )
+
+    def _anything_ran(self) -> bool:
+        """Whether an op ran on the device or fell back from it; where the device does not say, that is assumed."""
+        if self._entered is None:
+            return self._ran
+        if self._witness is not None and any(key.on_device for key in self._witness.calls):
+            return True
+        device = self._opened()
+        if isinstance(device, EmulatedAdapter):
+            return bool(device.device.get_executed_ops() or device.fallback_names())
+        executed = neuron_compat.function(_EXECUTED)
+        return True if executed is None else bool(executed() or device.fallback_names())
 
     def _start_tracing(self, device: Device, tracker: Tracker, context: Context, stack: ExitStack) -> None:
         modules = stack.enter_context(ModuleStack(self._model))

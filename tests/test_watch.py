@@ -65,18 +65,28 @@ def all_of(seen):
     return {"fallbacks": rows(seen.fallbacks), "host_syncs": rows(seen.host_syncs), "hidden": rows(seen.hidden),
             "clean": seen.clean}
 
+def unseen(seen):
+    return {entry.what: entry.why for entry in seen.not_checked}
+
 with smoketest.watch() as seen:
     step()
     told["inside"] = all_of(seen)
 told["plain"] = all_of(seen)
+told["not checked, plain"] = unseen(seen)
 told["the device's own list"] = device.get_fallback_ops()
 with smoketest.watch(model, trace=True) as seen:
     value = step().item()
 told["traced"] = all_of(seen)
+told["not checked, traced"] = unseen(seen)
 with smoketest.watch() as seen:
     x + x
 told["clean"] = all_of(seen)
+for trace in (False, True):
+    with smoketest.watch(trace=trace) as seen:
+        torch.ones(3) + 1  # on the CPU
+    told["nothing", trace] = [rows(seen.fallbacks), seen.clean, unseen(seen).get("fallbacks")]
 filters = list(warnings.filters)
+real = type(device).get_fallback_ops
 try:
     with smoketest.watch(model, trace=True) as seen:
         torch.atan2(x, x)
@@ -100,6 +110,23 @@ with smoketest.watch(model, trace=True) as seen:
     thread.start()
     thread.join()
 told["another thread"] = rows(seen.fallbacks)
+told["not checked, thread"] = unseen(seen)
+class Trouble(Exception):
+    pass
+def in_trouble():
+    raise Trouble("the device hangs")
+for mine in (True, False):
+    try:
+        with smoketest.watch() as seen:
+            torch.atan2(x, x)
+            type(device).get_fallback_ops = lambda self: in_trouble()
+            if mine:
+                raise KeyError("mine")
+    except (KeyError, Trouble) as error:
+        told["trouble", mine] = [type(error).__name__]
+    finally:
+        type(device).get_fallback_ops = real
+    told["trouble", mine] += [seen.clean, unseen(seen).get("fallbacks of the block")]
 outer = smoketest.watch()
 with outer:
     try:
@@ -116,7 +143,7 @@ except RuntimeError as error:
 with outer:
     pass
 told["again"] = all_of(outer)["fallbacks"]
-print(json.dumps(told))
+print(json.dumps({str(key): value for key, value in told.items()}))
 """
 
 
@@ -168,6 +195,27 @@ def test_clean_is_said_of_code_without_a_fallback(told: dict[str, Any]) -> None:
     assert told["clean"] == {"fallbacks": [], "host_syncs": None, "hidden": None, "clean": True}
 
 
+def test_what_nobody_looked_at_is_told(told: dict[str, Any]) -> None:
+    always = {"fallbacks that only the backend's C++ prints", "why ops that have a kernel ran on the CPU"}
+    assert set(told["not checked, plain"]) == always | {"lines, modules, counts and host synchronisation"}
+    assert set(told["not checked, traced"]) == always
+    threads = "lines and counts of ops in threads that the block started"
+    assert set(told["not checked, thread"]) == always | {threads}
+    assert told["not checked, thread"][threads] == "the dispatch mode does not see them; ops ran in 1 of them"
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_code_that_does_not_reach_the_device_is_not_called_clean(told: dict[str, Any], trace: bool) -> None:
+    why = "nothing ran on the device: are model and inputs moved to it?"
+    assert told[str(("nothing", trace))] == [[], None, why]
+
+
+def test_a_device_that_cannot_be_asked_hides_no_exception_and_nothing_is_called_clean(told: dict[str, Any]) -> None:
+    problem = "the device's list of ops could not be read: Trouble: the device hangs"
+    assert told[str(("trouble", True))] == ["KeyError", None, problem]
+    assert told[str(("trouble", False))] == ["Trouble", None, problem]
+
+
 def test_an_exception_passes_and_all_is_restored(told: dict[str, Any]) -> None:
     assert told["raised"] == "'mine'"
     assert [row[1:4] for row in told["until it raised"]["fallbacks"]] == [
@@ -193,4 +241,6 @@ def test_the_devices_own_list_is_left_to_others(told: dict[str, Any]) -> None:
 
 def test_a_device_that_warns_and_filters_that_raise_change_nothing(told: dict[str, Any], tmp_path: Path) -> None:
     loud = run(tmp_path, "loud", "strict")
-    assert loud == told
+    for mine in (True, False):  # the device's list could not be read, and its warning was heard
+        assert (loud.pop(str(("trouble", mine)))[1], told[str(("trouble", mine))][1]) == (False, None)
+    assert loud == {key: value for key, value in told.items() if "trouble" not in key}

@@ -12,7 +12,6 @@ calls of the runtime from C++. On the emulated device there is nothing to look f
 
 from __future__ import annotations
 
-import importlib
 import json
 import tempfile
 import threading
@@ -21,19 +20,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from torch.autograd.profiler import record_function
 
+from smoketest.devices import neuron_compat
+from smoketest.devices.neuron_compat import COPY_FUNCTIONS
 from smoketest.witness.compat import ExecutionTrace
 from smoketest.witness.context import Context
 from smoketest.witness.dispatch import Calls, DispatchWitness, OpKey
 from smoketest.witness.sites import Origins
 
-__all__ = ["FUNCTIONS", "Copies", "Crossing", "MarkingWitness", "crossings", "extension"]
+__all__ = ["Copies", "Crossing", "MarkingWitness", "crossings"]
 
-FUNCTIONS = ("_nrt_copy_neuron_to_cpu_tensor", "_nrt_copy_cpu_to_neuron_tensor")
 _MARK = "smoketest call "
 _MAX_TRACE = 512 * 2**20  # about 200,000 op calls with what they call; reading takes several times that
 _COPIES = frozenset(
@@ -45,20 +45,11 @@ _COPIES = frozenset(
 _READS = frozenset({"aten::item", "aten::_local_scalar_dense"})
 
 
-def extension() -> ModuleType | None:
-    """The backend's extension module, where it is loaded and has the functions."""
-    try:
-        module = importlib.import_module("torch_neuronx._C")
-    except Exception:  # absent, or another product's, which may raise what it likes
-        return None
-    return module if all(callable(getattr(module, name, None)) for name in FUNCTIONS) else None
-
-
 class Copies:
     """Counts the backend's copies that go through its Python functions while entered, by thread.
 
     Args:
-        module: the extension module, as `extension` found it.
+        module: the extension module, as `neuron_compat.copy_module` found it.
     """
 
     def __init__(self, module: Any) -> None:
@@ -67,7 +58,7 @@ class Copies:
         self._counts: dict[int, int] = {}
 
     def __enter__(self) -> Self:
-        for name in FUNCTIONS:
+        for name in COPY_FUNCTIONS:
             self._originals[name] = getattr(self._module, name)
             setattr(self._module, name, self._counting(self._originals[name]))
         return self
@@ -104,7 +95,7 @@ class MarkingWitness(DispatchWitness):
     def __init__(
         self, origins: Origins, context: Context, torch_device: str, taken: Callable[[], Collection[str]]
     ) -> None:
-        module = extension()
+        module = neuron_compat.copy_module()
         self._functions = Copies(module) if module is not None else None
         copied = self._functions.take if self._functions is not None else None
         super().__init__(origins, context, torch_device, taken, copied=copied)

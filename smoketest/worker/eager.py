@@ -23,18 +23,20 @@ from smoketest.supervise.protocol import (
 )
 from smoketest.witness import failures, hidden, losses, reconcile
 from smoketest.witness.context import Context
-from smoketest.witness.copies import Copies, extension
 from smoketest.witness.dispatch import DispatchWitness, FailedOp
 from smoketest.witness.kernels import Kernels
+from smoketest.witness.registry import Registry
 from smoketest.witness.signatures import Signatures
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
+from smoketest.witness.threads import FollowThreads
 from smoketest.witness.tracker import Tracker
 from smoketest.witness.warnings import FallbackWarnings
-from smoketest.worker import describe, sizing
+from smoketest.worker import copied, describe, sizing
 from smoketest.worker.clock import StepClock
 from smoketest.worker.compilations import compilations, has_compiled
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastOp
+from smoketest.worker.unheard import not_heard
 from smoketest.workload import Workload, build
 from smoketest.workload.usercode import blame_user, summary_of, users_line
 from smoketest.workload.workload import StepPhase, loss_value
@@ -51,7 +53,8 @@ def run(job: Job) -> None:
         UserCodeError: the user's code gives no workload, or fails on plain CPU as well.
     """
     context = Context()
-    with FallbackWarnings(context) as warned:
+    warned = FallbackWarnings(context)
+    with warned if job.check.witnesses.warnings else nullcontext():
         EagerRun(job, context, warned).run()
 
 
@@ -61,16 +64,17 @@ class EagerRun:
     Args:
         job: what to run.
         context: told the phase.
-        warned: entered, with the same context.
+        warned: entered unless the check switches it off, with the same context.
     """
 
     def __init__(self, job: Job, context: Context, warned: FallbackWarnings) -> None:
         self.job = job
         self.context = context
         self.warned = warned
-        self.tracker = Tracker(job.device)
+        self.tracker = Tracker(job.device, on=job.check.witnesses.tracker)
         self.past_before = frozenset(job.device.continued_past())
-        self.evidence = reconcile.Evidence(warned=warned.seen)
+        self.evidence = reconcile.Evidence(warned=warned.seen, registry=Registry(job.check.witnesses.registry))
+        self.with_copies: reconcile.TracedCalls = {}
         self.steps: list[Step] = []
         self.raised: list[Observation] = []
         self.sent: tuple[Finding, ...] = ()
@@ -101,6 +105,7 @@ class EagerRun:
         else:
             self.compare_losses()
             self.count_once_more(workload)
+            self.count_copies(workload)
             self.finish("ran")
 
     def count_once_more(self, workload: Workload) -> None:
@@ -124,6 +129,12 @@ class EagerRun:
         self.known = ()
         self.send_findings()
 
+    def count_copies(self, workload: Workload) -> None:
+        """Have the copies witness look at one step more."""
+        self.with_copies = copied.one_step_more(self.job, workload, self.planned - 1, self.context, self.tracker)
+        self.known = ()
+        self.send_findings()
+
     def set_up(self) -> Workload:
         """Make the workload, and tell what it is and what is not checked."""
         job = self.job
@@ -141,7 +152,10 @@ class EagerRun:
             workload = build(job.check, job.device)
         self.evidence.tracked.update((name, "setup") for name in self.tracker.take())
         job.emit(facts.model_copy(update={"workload": describe.workload(workload, job.check)}))
-        for what, why in describe.not_checked(job.device, workload):
+        for what, why in (
+            *describe.not_checked(job.device, workload),
+            *not_heard(job.device, job.check.witnesses),
+        ):
             job.note(what, why)
         return workload
 
@@ -196,7 +210,7 @@ class EagerRun:
 
     def observer(self, workload: Workload, role: Role) -> AbstractContextManager[object]:
         """What to enter around a step of this role."""
-        if role == "timed":
+        if role == "timed" or (role == "traced" and not self.job.check.witnesses.dispatch):
             return nullcontext()
         return LastOp(self.job, workload.model) if role == "warmup" else self.tracing(workload)
 
@@ -204,10 +218,9 @@ class EagerRun:
         """The witnesses of the traced step."""
         modules, origins = self.origins(workload)
         device = self.job.device
-        kernels = Kernels(device.device) if isinstance(device, EmulatedAdapter) else None
+        asked = self.job.check.witnesses.kernels
+        kernels = Kernels(device.device) if asked and isinstance(device, EmulatedAdapter) else None
         taken = kernels.take if kernels is not None else self.tracker.take
-        module = extension() if device.kind == "neuron" else None
-        copies = Copies(module) if module is not None else None
         self.signatures = Signatures(device.torch_device) if device.kind != "cpu" else None
         witness = DispatchWitness(
             origins,
@@ -215,10 +228,11 @@ class EagerRun:
             device.torch_device,
             taken,
             before=self.job.breadcrumb.op,
-            copied=copies.take if copies is not None else None,
             noted=self.signatures.note if self.signatures is not None else None,
         )
-        return _Tracing(self, witness, [part for part in (modules, kernels, copies) if part is not None])
+        return _Tracing(
+            self, witness, [part for part in (modules, kernels, FollowThreads(witness, modules)) if part is not None]
+        )
 
     def origins(self, workload: Workload) -> tuple[ModuleStack, Origins]:
         """What finds module and line of an op; the module stack is not entered yet."""
@@ -255,7 +269,8 @@ class EagerRun:
         seen = [] if device.kind == "cpu" else reconcile.observations(self.evidence, device.profile, policy, broken)
         waits = [] if device.kind == "cpu" else reconcile.host_syncs(self.evidence.traced, policy)
         if device.kind != "cpu":
-            waits += hidden.doubles(self.evidence.traced, policy) + hidden.copies(self.evidence.traced, policy)
+            waits += hidden.doubles(self.evidence.traced, policy) + hidden.host_arguments(self.evidence.traced, policy)
+            waits += hidden.copies(self.with_copies, policy)
         past_ops = failures.continued(past, self.evidence.traced, policy)
         not_finite = losses.not_finite(
             self.steps, self.planned, self.on_cpu if device.kind != "cpu" else "on plain CPU"
@@ -330,7 +345,7 @@ class EagerRun:
     def finish(self, status: Literal["ran", "failed"], reason: str | None = None, failed_op: str | None = None) -> None:
         """Send the result."""
         traced = self.evidence.traced
-        over = any(step.role == "traced" for step in self.steps)
+        over = self.job.check.witnesses.dispatch and any(step.role == "traced" for step in self.steps)
         if self.job.device.kind != "cpu":
             self.note_what_is_not_seen(over)
             self.note_limits()
@@ -365,6 +380,8 @@ class EagerRun:
         Args:
             over: whether there is one that came to its end.
         """
+        if not self.job.check.witnesses.dispatch:
+            return  # `not_heard` has told it
         if not over:
             self.job.note("lines, counts and host synchronisation", "no traced step came to its end")
             return

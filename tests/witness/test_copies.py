@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from smoketest.devices import neuron_compat
+from smoketest.devices.neuron_compat import COPY_FUNCTIONS
 from smoketest.findings import SitePolicy, merge
 from smoketest.witness import copies
 from smoketest.witness.context import Context
-from smoketest.witness.copies import FUNCTIONS, Crossing, MarkingWitness, crossings, extension
+from smoketest.witness.copies import Crossing, MarkingWitness, crossings
 from smoketest.witness.hidden import copies as hidden_copies
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 
@@ -28,14 +30,14 @@ def marking(device: str = "cpu") -> MarkingWitness:
 
 
 def test_copies_through_the_backends_functions_are_counted_where_they_happen(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = SimpleNamespace(**dict.fromkeys(FUNCTIONS, lambda value: ("copied", value)))
+    backend = SimpleNamespace(**dict.fromkeys(COPY_FUNCTIONS, lambda value: ("copied", value)))
     originals = vars(backend).copy()
-    monkeypatch.setattr(copies, "extension", lambda: backend)
+    monkeypatch.setattr(neuron_compat, "copy_module", lambda: backend)
     library = torch.library.Library("smoketest_copies", "FRAGMENT")
     library.define("bounce(Tensor x) -> Tensor")
 
     def bounce(x: Any) -> Any:
-        assert [getattr(backend, name)(1) for name in FUNCTIONS] == [("copied", 1)] * 2
+        assert [getattr(backend, name)(1) for name in COPY_FUNCTIONS] == [("copied", 1)] * 2
         return x.clone()
 
     library.impl("bounce", bounce, "CPU")
@@ -55,7 +57,7 @@ def test_copies_through_the_backends_functions_are_counted_where_they_happen(mon
 
 
 def test_without_the_backend_there_are_no_such_functions() -> None:
-    assert extension() is None
+    assert neuron_compat.copy_module() is None
 
 
 def node(number: int, around: int, name: str, *tensors: str, outputs: tuple[str, ...] = ()) -> dict[str, Any]:

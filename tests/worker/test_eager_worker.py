@@ -671,17 +671,33 @@ def test_a_step_in_which_nothing_runs_on_the_device_is_not_checked_for_fallbacks
 
 
 THREAD = """out = []
-        thread = threading.Thread(target=lambda: out.append(torch.relu(self.a(x))))
+        thread = threading.Thread(target=lambda: out.append(torch.lgamma(self.a(x))))
         thread.start(); thread.join()
         return self.b(out[0])"""
+POOL = """return self.b(pool.submit(torch.lgamma, self.a(x)).result())
 
 
-def test_ops_in_the_users_own_threads_are_told_and_no_total_is_claimed(run_worker: Any, tmp_path: Path) -> None:
+from concurrent.futures import ThreadPoolExecutor
+
+pool = ThreadPoolExecutor(1)"""
+
+
+def test_ops_in_a_thread_that_the_step_starts_have_line_and_count(run_worker: Any, tmp_path: Path) -> None:
     worker = run_worker(workload(tmp_path, net(THREAD), **SHORT))
+    assert not [note for note in worker.of("note") if "threads" in note.not_checked.what]
+    (found,) = [f for f in worker.findings if f.op == "aten::lgamma.out"]
+    assert found.site.code == "thread = threading.Thread(target=lambda: out.append(torch.lgamma(self.a(x))))"
+    assert ([(m.pattern, m.calls) for m in found.modules], found.calls_per_step) == ([("Net", 1)], 1)
+    assert worker.eager.op_calls > worker.eager.host_calls
+
+
+def test_ops_in_a_thread_of_an_earlier_step_are_told_and_no_total_is_claimed(run_worker: Any, tmp_path: Path) -> None:
+    worker = run_worker(workload(tmp_path, net(POOL), **SHORT))
     notes = {note.not_checked.what: note.not_checked.why for note in worker.of("note")}
     assert notes["lines and counts of ops in threads that the user's code starts"] == (
         "the dispatch mode does not see them; in the traced step ops ran in 1 of them"
     )
+    assert [f.site for f in worker.findings if f.op == "aten::lgamma.out"] == [None]
     assert (worker.eager.op_calls, worker.eager.host_calls, worker.eager.distinct_ops) == (None, None, None)
 
 
