@@ -30,9 +30,6 @@ from smoketest.witness.warnings import FallbackWarnings
 __all__ = ["Watch"]
 
 _active = threading.Lock()
-_EXECUTED = neuron_compat.Name(
-    "torch_neuronx.get_executed_ops", neuron_compat.FALLBACKS.source, "whether anything ran on the device"
-)
 
 
 class Watch:
@@ -170,7 +167,7 @@ class Watch:
         device = self._opened()
         if isinstance(device, EmulatedAdapter):
             return bool(device.device.get_executed_ops() or device.fallback_names())
-        executed = neuron_compat.function(_EXECUTED)
+        executed = neuron_compat.function(neuron_compat.EXECUTED)
         return True if executed is None else bool(executed() or device.fallback_names())
 
     def _start_tracing(self, device: Device, tracker: Tracker, context: Context, stack: ExitStack) -> None:

@@ -37,6 +37,7 @@ FALLBACKS = Name(
     "which ops ran on the CPU",
 )
 CLEAR = Name("torch_neuronx.clear_op_tracking", FALLBACKS.source, FALLBACKS.without)
+EXECUTED = Name("torch_neuronx.get_executed_ops", FALLBACKS.source, "whether anything ran on the device")
 CACHE = Name(
     "torch_neuronx._C._get_compilation_cache_stats",
     "[PRE] internals, section 5",
@@ -52,7 +53,7 @@ SYNCHRONIZE = (
     Name("torch_neuronx.synchronize", "[PRE] torch_neuronx/__init__.py", "where an error belongs"),
 )
 
-NAMES = (FALLBACKS, CLEAR, CACHE, *_COPIES, *SYNCHRONIZE)
+NAMES = (FALLBACKS, CLEAR, EXECUTED, CACHE, *_COPIES, *SYNCHRONIZE)
 
 
 def function(name: Name) -> Callable[..., Any] | None:

@@ -111,7 +111,8 @@ class LoweringProcess:
             return Crashed(self._stop(), unknown)
 
     def _start(self, timeout: float) -> None:
-        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        # It lowers for the backend; where that is installed, it must neither load it nor take its core.
+        environment = dict(os.environ, OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         # A process group of its own: Ctrl-C is the parent's to handle, and a kill reaches whatever it started.
         self._process = subprocess.Popen(
             self._command,

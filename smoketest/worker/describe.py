@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -58,6 +59,8 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
             "fallbacks the device does not warn about",
             "this torch-neuronx has no op tracker: no fallback seen does not mean that there was none",
         )
+    if device.kind == "neuron" and os.environ.get("NEURON_LAUNCH_BLOCKING") == "1":
+        yield "speed when the device works asynchronously", "with NEURON_LAUNCH_BLOCKING=1 the host waits for each op"
     if not made.is_split:
         yield "times of forward, backward and optimizer", "a custom train_step is not split"
         yield "autocast, clip_grad_norm and accumulate of the check", "a custom train_step replaces the whole step"
