@@ -19,6 +19,7 @@ import torch._dynamo
 import torch._functorch.config
 from torch._dynamo import symbolic_convert, trace_rules
 from torch._dynamo import utils as dynamo_utils
+from torch._dynamo.backends import registry
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.external_utils import wrap_inline
 from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -30,12 +31,14 @@ __all__ = [
     "aot_backend",
     "break_records",
     "compile_id",
+    "compiled_backwards",
     "compiled_in_place",
     "core_decompositions",
     "dynamo_is_off",
     "frame_records",
     "fresh_dynamo",
     "kept_out_of_dynamo",
+    "lookup_backend",
     "not_compiled_already",
     "source_of",
 ]
@@ -88,13 +91,20 @@ def fresh_dynamo(eager_backward: bool = False) -> Iterator[None]:
         stack.enter_context(
             functorch.patch(enable_autograd_cache=False, force_non_lazy_backward_lowering=eager_backward)
         )
-        # Said while Dynamo looks at its own intermediate values: where warnings are errors it would end the capture.
+        # Dynamo's own, not the model's: where warnings are errors they would end the capture, or make it skip a frame.
         stack.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not a leaf")
+        for message in _OF_DYNAMO:
+            warnings.filterwarnings("ignore", message=message)
         stack.enter_context(_reasons_kept())
         _forget()
         stack.callback(_forget)
         yield
+
+
+_OF_DYNAMO = (
+    r"The \.grad attribute of a Tensor that is not a leaf",  # it looks at its intermediate values
+    r"Dynamo detected a call to a `functools\.lru_cache`",  # it traces into the function all the same
+)
 
 
 def _forget() -> None:
@@ -223,6 +233,30 @@ def source_of(placeholder: torch.fx.Node) -> str | None:
     name = getattr(getattr(placeholder.meta.get("grapharg"), "source", None), "name", None)
     said = name() if callable(name) else name
     return None if said is None else str(said)
+
+
+def lookup_backend(name: str) -> Callable[..., Any] | None:
+    """The backend that torch.compile knows by a name; None where it knows none."""
+    try:
+        found: Callable[..., Any] = registry.lookup_backend(name)
+    except torch._dynamo.exc.InvalidBackend:
+        return None
+    return found
+
+
+def compiled_backwards(results: Any) -> list[Any]:
+    """The autograd nodes of compiled graphs that these results come of: theirs, or behind the views made of them."""
+    tensors = [leaf for leaf in torch.utils._pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
+    nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    found: dict[Any, None] = {}
+    for _ in range(_VIEWS):
+        found.update(dict.fromkeys(node for node in nodes if "CompiledFunction" in type(node).__name__))
+        nodes = [before for node in nodes if node not in found for before, _ in node.next_functions if before]
+    return list(found)
+
+
+_VIEWS = 4
+"""So many views may lie between a result and the graph that made it."""
 
 
 def compile_id() -> str | None:

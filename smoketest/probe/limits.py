@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 import yaml
 from pydantic import BaseModel, ConfigDict
 
@@ -87,6 +88,10 @@ class Limit(BaseModel):
     def is_of(self, called_as: str) -> bool:
         """Whether the limit is one of the PyTorch operator `called_as`."""
         return not self.called_as or _any_like((called_as,), self.called_as)
+
+    def is_of_type(self, dtype: torch.dtype) -> bool:
+        """Whether the limit is one of tensors of `dtype`."""
+        return _any_like((_in_mlir(dtype),), self.types)
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,14 @@ def _element(type_: str) -> str:
     """``tensor<3x?xi64>`` is of ``i64``; what is no tensor is itself."""
     inner = re.fullmatch(r"tensor<(?:[\d?]+x)*(.+)>", type_)
     return inner[1] if inner else type_
+
+
+def _in_mlir(dtype: torch.dtype) -> str:
+    """``f8E4M3FN`` for float8_e4m3fn, ``complex<f32>`` for complex64."""
+    name = str(dtype).removeprefix("torch.")
+    if dtype.is_complex:
+        return f"complex<f{int(name.removeprefix('complex')) // 2}>"
+    return re.sub(r"^float(\d)", r"f\1", name).replace("_", "").upper().replace("F", "f", 1)
 
 
 def _is_spread(attribute: str) -> bool:

@@ -29,6 +29,7 @@ from smoketest.probe.graphs import (
     NodeSpec,
     Ref,
     Symbolic,
+    TensorSpec,
     cut_out,
     gives_nothing,
     inline,
@@ -324,11 +325,18 @@ class _Sweep:
                 self._hits.setdefault((graph.id, node.name), {})[hit.code] = None
 
     def _limits(self, graph: CapturedGraph) -> None:
-        """Say what the Neuron compiler is documented to refuse of what lowers."""
-        for node in _calls(self._prepared[graph.id]):
+        """Say what the Neuron compiler is documented to refuse of what lowers; of a dtype, where it comes up only."""
+        spec = self._prepared[graph.id]
+        for node in _calls(spec):
             called = graph.origins[node.name].called_as or str(node.target)
             codes = self._hits.get((graph.id, node.name), ())
-            met = [limit for code in codes if (limit := limits()[code]).is_of(called)]
+            made = [spec.by_name[ref.name] for ref in inputs_of(node) if isinstance(ref, Ref)]
+            given = {v.dtype for other in made if other.is_op for v in values(other.value) if isinstance(v, TensorSpec)}
+            met = [
+                limit
+                for code in codes
+                if (limit := limits()[code]).is_of(called) and not any(map(limit.is_of_type, given))
+            ]
             if met:
                 self.observations.append(observe.limited(graph, node, met, self.policy))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import torch
@@ -111,3 +112,18 @@ def test_pytorchs_core_decompositions_are_a_table_by_overload() -> None:
     table = compat.core_decompositions()
     assert torch.ops.aten.native_group_norm_backward.default in table
     assert torch.ops.aten.mm.default not in table
+
+
+@functools.lru_cache
+def doubled(x: int) -> int:
+    return 2 * x
+
+
+def calls_a_cached_function(x: torch.Tensor) -> torch.Tensor:
+    return x * doubled(3)
+
+
+def test_where_warnings_are_errors_dynamos_own_skip_no_frame() -> None:
+    with compat.fresh_dynamo():
+        torch.compile(calls_a_cached_function, backend="eager", dynamic=False)(torch.ones(2))
+        assert [frame.error for frame in compat.frame_records()] == [None]

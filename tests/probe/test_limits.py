@@ -155,6 +155,38 @@ def test_each_condition_of_an_entry(op: StableOp, codes: set[str]) -> None:
     assert {limit.code for limit in limits().values() if limit.meets(op)} == codes
 
 
+@pytest.mark.parametrize(
+    ("dtype", "of"),
+    [
+        (torch.complex64, {"NCC_EVRF004"}),
+        (torch.complex128, {"NCC_EVRF004"}),
+        (torch.float8_e4m3fn, {"NCC_EVRF005, NCC_EVRF051 or NCC_EVRF052"}),
+        (torch.float32, set()),
+        (torch.bfloat16, set()),
+        (torch.int64, set()),
+    ],
+)
+def test_limits_of_a_dtype(dtype: torch.dtype, of: set[str]) -> None:
+    assert {limit.code for limit in limits().values() if limit.is_of_type(dtype)} == of
+
+
+def test_a_dtype_is_told_of_where_it_comes_up_and_not_at_every_op_after(probed: Probe) -> None:
+    class Rotates(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            z = torch.polar(x, x)
+            z = z.unsqueeze(0).reshape(-1)
+            return z.detach(), x * self.weight
+
+    result = probed(Rotates(), run_step=lambda call, _: call(torch.rand(3, 4))[1].sum().backward())
+    (finding,) = [f for f in merge(result.observations) if f.rule == "NST207"]
+    assert (finding.op, finding.site and finding.site.code) == ("aten::polar", "z = torch.polar(x, x)")
+    assert "NCC_EVRF004: complex numbers are not supported" in finding.message
+
+
 def test_every_code_that_is_predicted_stands_on_the_rules_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "rules" / "NST207.md").read_text(encoding="utf-8")
     codes = {code for limit in limits().values() for code in re.findall(r"NCC_\w+", limit.code)}
