@@ -126,9 +126,17 @@ class Compile(Part):
 
 
 class Parity(Part):
-    """The comparison with plain CPU."""
+    """The comparison with plain CPU. ``timeout`` is seconds for all of it.
+
+    A tensor may differ by ``rtol`` of its size plus ``atol`` a value, or by ``rounding`` times what a rounding error in
+    every parameter does to it on the CPU. ``rtol`` is that of the step's dtype by default (docs/rules/NST106.md).
+    """
 
     enabled: bool = True
+    rtol: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    atol: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    rounding: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0
+    timeout: Seconds = 1800
 
 
 class Witnesses(Part):

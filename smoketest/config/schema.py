@@ -79,7 +79,14 @@ _KEYS = {
         "timeout": "Seconds for the whole probe.",
         "op_timeout": "Seconds for lowering one op.",
     },
-    "Parity": {"enabled": "Whether to compare with plain CPU."},
+    "Parity": {
+        "enabled": "Whether to compare with plain CPU.",
+        "rtol": "Share of a tensor's size that it may differ by; by default 1e-4 in float32, 4e-3 in float16, 2e-2"
+        " in bfloat16.",
+        "atol": "What each value may differ by besides.",
+        "rounding": "How many times the effect of a rounding error in every parameter a tensor may differ by.",
+        "timeout": "Seconds for all of it.",
+    },
     "Allow": {
         "op": "Glob of the op, such as aten::sort*.",
         "rule": "A rule, such as NST101.",

@@ -237,12 +237,17 @@ class CompilePart(Model):
 
 
 class ParityPart(Model):
-    """The comparison with the same steps on plain CPU."""
+    """The comparison with the same steps on plain CPU.
+
+    ``max_relative_error`` is the largest of a loss, of as many ``steps``; ``tensors`` says how many of the traced step
+    were compared one by one, null where only losses were.
+    """
 
     status: PartStatus
     reason: Text | None = None
     max_relative_error: float | None = None
     steps: int | None = None
+    tensors: int | None = None
 
 
 class FitPart(Model):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from smoketest.config import Check
@@ -50,15 +50,17 @@ class Circumstances:
     plan: Plan = field(default_factory=Plan)
 
 
-def assemble(check: Check, eager: Record, compiled: Record, circumstances: Circumstances) -> Report:
+def assemble(check: Check, eager: Record, compiled: Record, reference: Record, circumstances: Circumstances) -> Report:
     """The report on a check, judged.
 
     Args:
         check: the check.
         eager: the eager part, over.
         compiled: the compile probe, over.
+        reference: the same steps on plain CPU, over.
         circumstances: when, where and how it was run.
     """
+    records = (eager, compiled, reference)
     facts = eager.seen.facts or compiled.seen.facts
     device = facts.device if facts else _device(check)
     report = Report(
@@ -72,16 +74,16 @@ def assemble(check: Check, eager: Record, compiled: Record, circumstances: Circu
         workload=facts.workload if facts else WorkloadInfo(),
         eager=_eager_part(eager),
         compile=_compile_part(compiled),
-        parity=ParityPart(status="skipped", reason="not part of this version"),
+        parity=_parity_part(reference),
         fit=eager.seen.fit or FitPart(reason="the model was not sized; see not_checked"),
         cost=cost(device, _eager_part(eager), eager.seen.findings, circumstances.plan),
         operators=_operators(_rows(eager), _rows(compiled)),
-        findings=_sorted(eager.seen.findings + compiled.seen.findings),
-        not_checked=tuple(_not_checked(check, eager, compiled)),
+        findings=_sorted(eager.seen.findings + compiled.seen.findings + reference.seen.findings),
+        not_checked=tuple(_not_checked(*records)),
         command=circumstances.command,
     )
-    judged = _judged(report, check.gate, _problem(eager, compiled), circumstances)
-    code = worst([judged.exit_code, _exit_code(eager), _exit_code(compiled)])
+    judged = _judged(report, check.gate, _problem(records), circumstances)
+    code = worst([judged.exit_code, *map(_exit_code, records)])
     return judged.model_copy(update={"exit_code": code, "status": "error" if code > 1 else judged.status})
 
 
@@ -119,6 +121,12 @@ def _compile_part(record: Record) -> CompilePart:
     return CompilePart(status=record.status, reason=record.reason)
 
 
+def _parity_part(record: Record) -> ParityPart:
+    if isinstance(record.outcome, Ran) and record.outcome.result.parity:
+        return record.outcome.result.parity
+    return ParityPart(status=record.status, reason=record.reason)
+
+
 def _rows(record: Record) -> tuple[OperatorRow, ...]:
     return record.outcome.result.operators if isinstance(record.outcome, Ran) else ()
 
@@ -146,18 +154,22 @@ def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=order))
 
 
-def _not_checked(check: Check, eager: Record, compiled: Record) -> Iterable[NotChecked]:
+def _not_checked(eager: Record, compiled: Record, reference: Record) -> Iterable[NotChecked]:
     """What the workers said, and what the ends of the parts mean; each ``what`` once."""
-    entries = [*_notes(eager), *compiled.seen.notes]
+    records = (eager, compiled, reference)
+    entries = [*_notes(eager), *compiled.seen.notes, *reference.seen.notes]
     if eager.status == "skipped":
         entries.append(NotChecked(what="eager part", why=_first_line(eager)))
     elif eager.status != "ran":
-        entries.append(NotChecked(what="eager part, to its end", why=_why(eager, eager, compiled)))
+        entries.append(NotChecked(what="eager part, to its end", why=_why(eager, records)))
     if compiled.status == "skipped":
         entries.append(NotChecked(what="compile probe", why=_first_line(compiled)))
     elif compiled.status != "ran":
-        entries.append(NotChecked(what="compile probe, to its end", why=_why(compiled, eager, compiled)))
-    entries.append(NotChecked(what="parity", why="comparison with the CPU reference is not part of this version"))
+        entries.append(NotChecked(what="compile probe, to its end", why=_why(compiled, records)))
+    if reference.status == "skipped":
+        entries.append(NotChecked(what="parity", why=_first_line(reference)))
+    elif reference.status != "ran":
+        entries.append(NotChecked(what="parity, to its end", why=_why(reference, records)))
     seen: set[str] = set()
     for entry in entries:
         if entry.what not in seen:
@@ -171,19 +183,19 @@ def _notes(record: Record) -> tuple[NotChecked, ...]:
     return record.seen.notes if ran else ()
 
 
-def _why(record: Record, eager: Record, compiled: Record) -> str:
+def _why(record: Record, records: Sequence[Record]) -> str:
     """The first line of a part's reason; the headline has it already where it is the check's problem."""
     first = _first_line(record)
-    return "it ended with the error in the headline" if first == _problem(eager, compiled) else first
+    return "it ended with the error in the headline" if first == _problem(records) else first
 
 
 def _first_line(record: Record) -> str:
     return (record.reason or record.status).splitlines()[0]
 
 
-def _problem(eager: Record, compiled: Record) -> str | None:
+def _problem(records: Sequence[Record]) -> str | None:
     """Why the check came to no end, one sentence; None where it did."""
-    for record in sorted((eager, compiled), key=lambda r: EXIT_ORDER.index(_exit_code(r)), reverse=True):
+    for record in sorted(records, key=lambda r: EXIT_ORDER.index(_exit_code(r)), reverse=True):
         if _exit_code(record) > 1:
             return _first_line(record)
     return None

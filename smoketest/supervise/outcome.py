@@ -111,7 +111,7 @@ class Record:
         """As in the report."""
         match self.outcome:
             case Ran(result):
-                part = result.eager or result.compile
+                part = result.eager or result.compile or result.parity
                 return part.status if part else "ran"
             case Skipped():
                 return "skipped"
@@ -127,7 +127,7 @@ class Record:
         """Why the part did not run to its end; None where it did."""
         match self.outcome:
             case Ran(result):
-                part = result.eager or result.compile
+                part = result.eager or result.compile or result.parity
                 return part.reason if part else None
             case Skipped(reason) | TimedOut(_, reason) | Interrupted(reason):
                 return reason

@@ -22,6 +22,7 @@ from smoketest.findings.report import (
     Kind,
     NotChecked,
     OperatorRow,
+    ParityPart,
     Step,
     WorkloadInfo,
 )
@@ -48,7 +49,7 @@ __all__ = [
     "parse_event",
 ]
 
-Part = Literal["eager", "compile", "strict"]
+Part = Literal["eager", "compile", "strict", "reference"]
 BREADCRUMB_SIZE = 1024
 
 
@@ -72,6 +73,8 @@ class Request(Message):
         strict_limits: have the emulated device keep to limits too that only a pre-release is known to have.
         debug: send our own frames with a failure too.
         output: the report's folder, for files that go beside it; None where nothing is kept.
+        state_file: where the eager worker keeps the state before the traced step, for the reference worker.
+        record_file: where it leaves what the device gave in that step. Both have no name, and go with the supervisor.
     """
 
     part: Part
@@ -84,6 +87,8 @@ class Request(Message):
     strict_limits: bool = False
     debug: bool = False
     output: Path | None = None
+    state_file: Path | None = None
+    record_file: Path | None = None
 
 
 class Hello(Message):
@@ -194,11 +199,12 @@ class Failed(Message):
 
 
 class Result(Message):
-    """The part is over: ``eager`` or ``compile`` is given, and ``operators`` holds that part's half of the rows."""
+    """The part is over: one of ``eager``, ``compile`` and ``parity`` is given, and that part's half of the rows."""
 
     event: Literal["result"] = "result"
     eager: EagerPart | None = None
     compile: CompilePart | None = None
+    parity: ParityPart | None = None
     operators: tuple[OperatorRow, ...] = ()
 
 

@@ -44,6 +44,7 @@ from smoketest.supervise.outcome import (
 from smoketest.supervise.output import HeardOps, with_heard
 from smoketest.supervise.process import LineTooLong, WorkerProcess, worker_command
 from smoketest.supervise.progress import NoProgress, Progress
+from smoketest.supervise.reference import Exchange, no_reference
 from smoketest.supervise.signals import Interrupts
 from smoketest.supervise.strict import told, unexplained
 from smoketest.supervise.surroundings import look_around
@@ -290,6 +291,7 @@ class _Run:
         self.progress = progress
         self.interrupts = interrupts
         self.logs = logs
+        self.exchange = Exchange(wanted=check.parity.enabled)
         self.running: dict[str, _Part] = {}
         self.over: dict[str, Record] = {}
         self.timed_part_over = False
@@ -315,12 +317,14 @@ class _Run:
                         self._finish(part)
                 self._maybe_ask_why()
                 self._maybe_compile()
+                self._maybe_refer()
         finally:
             for part in list(self.running.values()):  # a second Ctrl-C, or a fault of ours
                 part.process.close()
                 part.close()
             self.selector.close()
             self.journal.close()
+            self.exchange.close()
         eager = noted(self.over["eager"], self.without)
         return told(eager, self.over.get("strict")), self.over["compile"], self.over["reference"]
 
@@ -352,11 +356,14 @@ class _Run:
                     root=self.root, events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
                     strict_limits=self.options.strict_limits,
                     debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
+                    state_file=self.exchange.path_of(0), record_file=self.exchange.path_of(1),
                 )  # fmt: skip
                 request.write(message.model_dump_json().encode())
 
             command = worker_command(self.options.worker, request.path)
-            process = WorkerProcess(command, write_request, passed=(crumb.number, request.number))
+            process = WorkerProcess(
+                command, write_request, passed=(crumb.number, request.number, *self.exchange.numbers)
+            )
             unless_it_starts.pop_all()
         return _Part(name, process, log, crumb, timeout, self.check.witnesses.warnings)
 
@@ -398,6 +405,19 @@ class _Run:
         if eager is not None and isinstance(eager.outcome, Failed) and eager.outcome.error.exit_code in (2, 3, 4):
             return "the eager part ended with an error of the workload or of the environment"
         return None
+
+    def _maybe_refer(self) -> None:
+        """Start the reference once the eager part is over and has left what it is compared with, or say why not."""
+        eager = self.over.get("eager")
+        if eager is None or "reference" in self.running or "reference" in self.over:
+            return
+        reason = no_reference(self.check, eager, self.device)
+        if self.interrupts.name is not None:
+            self._end("reference", Record(Interrupted(f"interrupted by {self.interrupts.name} before it was started")))
+        elif reason is not None:
+            self._end("reference", Record(Skipped(reason)))
+        else:
+            self._start("reference", self.check.parity.timeout)
 
     def _read(self, part: _Part) -> None:
         """Take what the worker sent and printed."""

@@ -50,9 +50,9 @@ def digest_of(tensor: Tensor) -> Digest | None:
     return Digest(_spread(flat).float(), norm, missing, tensor.dtype)
 
 
-def picked(tensor: Tensor) -> Tensor:
-    """The values a digest keeps of a tensor: 1-D, float64, a copy on the CPU."""
-    return _spread(_flat(tensor)).double().clone()
+def picked(tensor: Tensor, most: int = MOST_VALUES) -> Tensor:
+    """The values a digest keeps of a tensor, or `most` of them: 1-D, float64, a copy on the CPU."""
+    return _spread(_flat(tensor), most).double().clone()
 
 
 def distance(ours: Digest, reference: Digest) -> float:
@@ -81,9 +81,9 @@ def _flat(tensor: Tensor) -> Tensor:
     return here.reshape(-1)
 
 
-def _spread(flat: Tensor) -> Tensor:
-    """At most `MOST_VALUES` of the values; the step is odd, so that it does not walk down one column of a matrix."""
-    step = -(-flat.numel() // MOST_VALUES)
+def _spread(flat: Tensor, most: int = MOST_VALUES) -> Tensor:
+    """At most `most` of the values; the step is odd, so that it does not walk down one column of a matrix."""
+    step = -(-flat.numel() // most)
     return flat[:: step | 1] if step > 1 else flat.clone()
 
 

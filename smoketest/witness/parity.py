@@ -8,6 +8,7 @@ that is noise, or where a choice turns over, and small everywhere else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,16 @@ from smoketest.findings.report import Phase
 from smoketest.witness.digest import Digest, distance
 from smoketest.witness.sites import Line
 
-__all__ = ["Difference", "Seen", "Tolerances", "differences", "losses_apart", "precision", "tolerances_for"]
+__all__ = [
+    "Difference",
+    "Seen",
+    "Tolerances",
+    "differences",
+    "losses_apart",
+    "precision",
+    "relative_errors",
+    "tolerances_for",
+]
 
 RTOL = {
     torch.float64: 1e-4,  # the device computes in float32
@@ -64,6 +74,7 @@ class Seen:
         phase: of the step.
         digest: of it.
         line: the user's line that called the module.
+        stored: Euclidean norm of what the tensor is the change of: it is rounded to the units of that.
     """
 
     key: str
@@ -73,6 +84,7 @@ class Seen:
     phase: Phase
     digest: Digest
     line: Line | None = None
+    stored: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,16 +151,27 @@ def _near_enough(seen: Seen, largest: float, tolerances: Tolerances, rounded: Se
     noise = [distance(other[seen.key], seen.digest) for other in rounded if seen.key in other]
     measured = tolerances.rounding * max(noise, default=0.0)
     absolute = float(tolerances.atol * seen.digest.values.numel() ** 0.5)
-    # A value that is nought but for rounding is nought beside the largest of its kind.
-    return max(tolerances.rtol * size, measured, tolerances.unit * largest) + absolute
+    # A value that is nought but for rounding is nought beside the largest of its kind; a change that is rounded as what
+    # it changes is known to one unit of that.
+    return max(tolerances.rtol * size, measured, tolerances.unit * max(largest, 2 * seen.stored)) + absolute
 
 
-def losses_apart(device: Sequence[float | None], reference: Sequence[float | None], rtol: float) -> int | None:
-    """The first step whose loss differs by more than `rtol`; None where none does. A loss that is not finite on both
-    sides is the same."""
-    for index, (ours, theirs) in enumerate(zip(device, reference, strict=False)):
-        if (ours is None) != (theirs is None):
-            return index
-        if ours is not None and theirs is not None and abs(ours - theirs) > rtol * max(abs(theirs), 1e-8):
-            return index
-    return None
+def losses_apart(
+    device: Sequence[float | None], reference: Sequence[float | None], allowed: Sequence[float]
+) -> int | None:
+    """The first step whose loss is off by more than what is allowed, relative to the reference's; None without one."""
+    errors = relative_errors(device, reference)
+    return next((index for index, error in enumerate(errors) if error > allowed[index]), None)
+
+
+def relative_errors(device: Sequence[float | None], reference: Sequence[float | None]) -> list[float]:
+    """How far each loss is from the reference's, relative to it.
+
+    Infinite where one of them is not finite, which is None; nought where both are not.
+    """
+    return [
+        (0.0 if ours is theirs else math.inf)
+        if ours is None or theirs is None
+        else abs(ours - theirs) / max(abs(theirs), 1e-30)
+        for ours, theirs in zip(device, reference, strict=False)
+    ]

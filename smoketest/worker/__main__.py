@@ -50,7 +50,7 @@ def _run(request: Request, channel: Channel) -> None:
     environment = read_environment(os.environ)
     if request.part == "strict":
         os.environ[_STRICT] = "1"  # the backend reads it once, when it is imported, and again at a failure
-    kind = _settle(request, channel)
+    kind = "cpu" if request.part == "reference" else _settle(request, channel)
     if kind == "neuron":
         environment = environment.model_copy(update={"set_by_run": apply_settings(os.environ)})
     else:
@@ -74,6 +74,8 @@ def _run(request: Request, channel: Channel) -> None:
         emit=channel.emit,
         breadcrumb=BreadcrumbFile(request.breadcrumb),
         output=request.output,
+        state_file=request.state_file,
+        record_file=request.record_file,
     )
     if request.part == "eager":
         from smoketest.worker import eager
@@ -83,6 +85,10 @@ def _run(request: Request, channel: Channel) -> None:
         from smoketest.worker import strict
 
         strict.run(job)
+    elif request.part == "reference":
+        from smoketest.worker import reference
+
+        reference.run(job)
     else:
         from smoketest.worker.compile import run as run_compile
 

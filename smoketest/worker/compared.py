@@ -33,7 +33,15 @@ def seen_of(record: Record, optimizer: str | None) -> list[Seen]:
     ]
     by = f" by {optimizer}" if optimizer else ""
     updates = [
-        Seen(f"update {name}", "update", f"the update of {name}{by}", _owner(name), "optimizer", digest)
+        Seen(
+            f"update {name}",
+            "update",
+            f"the update of {name}{by}",
+            _owner(name),
+            "optimizer",
+            digest,
+            stored=record.stored.get(name, 0.0),
+        )
         for name, digest in record.updates.items()
     ]
     return [*forward, *buffers, *backward, *gradients, *updates]

@@ -45,7 +45,12 @@ def _given(made: Workload) -> dict[str, Any]:
 
 def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
     """(what, why) of all an eager run on this device says nothing about."""
-    yield "whether tracing changes the step", "the traced step is not compared with an untraced one in this version"
+    if made.lazy:
+        yield (
+            "how lazy modules get their parameters on the device",
+            f"one forward on the CPU, before the move and the optimizer, made those of {_listed(made.lazy)}; your own"
+            " program has to do the same",
+        )
     if device.kind == "cpu":
         yield "fallbacks", "on plain CPU every op runs on the CPU: nothing can fall back"
     if device.kind == "emulated":
@@ -64,6 +69,10 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
     if not made.is_split:
         yield "times of forward, backward and optimizer", "a custom train_step is not split"
         yield "autocast, clip_grad_norm and accumulate of the check", "a custom train_step replaces the whole step"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _shapes(value: Any) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Literal
+
+from torch import nn
 
 from smoketest.devices.cpu import CpuDevice
 from smoketest.devices.emulated.adapter import EmulatedAdapter
@@ -25,19 +28,23 @@ from smoketest.witness import failures, hidden, losses, reconcile
 from smoketest.witness.context import Context
 from smoketest.witness.dispatch import DispatchWitness, FailedOp
 from smoketest.witness.kernels import Kernels
+from smoketest.witness.moved import Move, StrayUse
 from smoketest.witness.registry import Registry
 from smoketest.witness.signatures import Signatures
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 from smoketest.witness.threads import FollowThreads
 from smoketest.witness.tracker import Tracker
 from smoketest.witness.warnings import FallbackWarnings
-from smoketest.worker import copied, describe, sizing
+from smoketest.worker import badvalues, copied, describe, sizing
+from smoketest.worker.again import StepAgain
 from smoketest.worker.clock import StepClock
 from smoketest.worker.compilations import compilations, has_compiled
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastOp
 from smoketest.worker.unheard import not_heard
 from smoketest.workload import Workload, build
+from smoketest.workload.moving import tensors_in
+from smoketest.workload.optimizers import each
 from smoketest.workload.usercode import blame_user, summary_of, users_line
 from smoketest.workload.workload import StepPhase, loss_value
 
@@ -80,6 +87,11 @@ class EagerRun:
         self.sent: tuple[Finding, ...] = ()
         self.known: tuple[int, ...] = ()
         self.on_cpu = "that step was not compared with plain CPU"
+        self.error: str | None = None  # what ended the run
+        self.cause: losses.Cause | None = None
+        self.move: Move | None = None
+        self.again: StepAgain | None = None
+        self.stray_use: dict[str, str] = {}
         self.blamed: tuple[FailedOp | None, BaseException | None] = (None, None)
         self.hidden_threads = 0
         self.process = os.getpid()
@@ -95,7 +107,10 @@ class EagerRun:
         try:
             workload = self.set_up()
             for index, role in _schedule(self.job):
-                self.one_step(workload, index, role)
+                if role == "traced":
+                    self.traced_step(workload, index)
+                else:
+                    self.one_step(workload, index, role)
         except SmoketestError:
             raise
         except BaseException as error:  # Ctrl-C does not raise here: whatever comes is of the user's code
@@ -103,7 +118,7 @@ class EagerRun:
                 raise  # a process that the user's code forked
             self.give_up(error, workload, index, role)
         else:
-            self.compare_losses()
+            self.explain_bad_values()
             self.count_once_more(workload)
             self.count_copies(workload)
             self.finish("ran")
@@ -115,20 +130,57 @@ class EagerRun:
         self.gather(clock, "timed")
         self.send_findings()
 
-    def compare_losses(self) -> None:
-        """Have plain CPU make the first step again, where the loss of that one was not finite: it costs no more."""
-        first = losses.first_not_finite(self.steps)
-        if first is None or first.index > 0 or self.job.device.kind == "cpu":
-            return
+    def traced_step(self, workload: Workload, index: int) -> None:
+        """Make the traced step between an untraced one and a recorded one, all three from the same state."""
+        assert self.move is not None
+        self.move.look_at_shared_buffers()
+        with StepAgain(self.job, workload, index, self.context, self.off_the_record) as self.again:
+            clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing, _say_nothing)
+            self.again.make_untraced(clock)
+            self.gather(clock, "timed")
+            self.one_step(workload, index, "traced")
+            traced = self.evidence.traced
+            self.again.compare(self.steps[-1].loss, {name for key in traced for name in key.fell_back})
+            self.again.record([step.loss for step in self.steps])
+
+    @contextmanager
+    def off_the_record(self) -> Iterator[None]:
+        """Around steps that are made again for another purpose: what falls back in them is no evidence."""
+        heard = Counter(self.warned.seen)
         try:
-            on_cpu = loss_value(build(self.job.check, CpuDevice()).step(0))
-        except BaseException as error:  # user code that cannot be run twice
-            self.on_cpu = f"that step could not be made again on plain CPU: {summary_of(error)}"
-        else:
-            self.on_cpu = "plain CPU gives the same" if on_cpu is None else "plain CPU's loss of that step is finite"
+            yield
+        finally:
+            self.context.phase = None
+            self.warned.seen.clear()
+            self.warned.seen.update(heard)
+            self.tracker.take()
+
+    def explain_bad_values(self) -> None:
+        """Find the op that made the first loss or gradient that is not finite, and what plain CPU makes of it."""
+        first = losses.first_not_finite(self.steps)
+        if first is None and not (self.again is not None and self.again.has_bad_gradients):
+            return
+        index = first.index if first is not None else self.planned - 1
+        self.job.emit(PhaseStarted(name="looking for the first value that is not finite"))
+        with self.off_the_record():
+            self.cause = badvalues.find_cause(self.job, index, self.context)
+            if first is not None and self.job.device.kind != "cpu":
+                self.on_cpu = badvalues.on_plain_cpu(self.job, index)
         self.known = ()
         self.send_findings()
 
+    def moving(self, model: nn.Module) -> Move:
+        """What watches the move of the model."""
+        self.move = Move(model, self.job.device.torch_device, self.job.policy)
+        return self.move
+
+    def look_at_the_move(self, workload: Workload) -> None:
+        """See what moved with the model: its optimizers' parameters, and a batch."""
+        assert self.move is not None
+        self.move.look_at(each(workload.optimizer))
+        with suppress(Exception):  # the first step tells of it
+            given = list(tensors_in(workload.make_batch(0)))
+            self.move.look_at_batch(given, tensors_in(workload.batch(0)))
     def count_copies(self, workload: Workload) -> None:
         """Have the copies witness look at one step more."""
         self.with_copies = copied.one_step_more(self.job, workload, self.planned - 1, self.context, self.tracker)
@@ -149,7 +201,8 @@ class EagerRun:
         job.emit(PhaseStarted(name="setup"))
         sizing.before_it_is_built(job)
         with LastOp(job):
-            workload = build(job.check, job.device)
+            workload = build(job.check, job.device, self.moving)
+        self.look_at_the_move(workload)
         self.evidence.tracked.update((name, "setup") for name in self.tracker.take())
         job.emit(facts.model_copy(update={"workload": describe.workload(workload, job.check)}))
         for what, why in (
@@ -168,6 +221,8 @@ class EagerRun:
         def entering(phase: StepPhase) -> None:
             if isinstance(observer, LastOp):
                 observer.begin_phase(phase)
+            if role == "traced" and self.again is not None:
+                self.again.entering(phase)
             self.job.breadcrumb.enter(index, self.planned, role, phase)
             if phase not in told:  # micro-batches repeat phases
                 self.job.emit(PhaseStarted(name=phase, step=index, role=role))
@@ -230,9 +285,11 @@ class EagerRun:
             before=self.job.breadcrumb.op,
             noted=self.signatures.note if self.signatures is not None else None,
         )
-        return _Tracing(
-            self, witness, [part for part in (modules, kernels, FollowThreads(witness, modules)) if part is not None]
-        )
+        strays = self.move.strays if self.move is not None else []
+        use = StrayUse(strays, device.torch_device) if strays else None
+        self.stray_use = use.use if use is not None else {}
+        followed = FollowThreads(witness, modules)
+        return _Tracing(self, witness, [part for part in (modules, kernels, use, followed) if part is not None])
 
     def origins(self, workload: Workload) -> tuple[ModuleStack, Origins]:
         """What finds module and line of an op; the module stack is not entered yet."""
@@ -272,10 +329,10 @@ class EagerRun:
             waits += hidden.doubles(self.evidence.traced, policy) + hidden.host_arguments(self.evidence.traced, policy)
             waits += hidden.copies(self.with_copies, policy)
         past_ops = failures.continued(past, self.evidence.traced, policy)
-        not_finite = losses.not_finite(
-            self.steps, self.planned, self.on_cpu if device.kind != "cpu" else "on plain CPU"
-        )
-        return merge([*seen, *waits, *past_ops, *self.raised, *not_finite])
+        on_cpu = self.on_cpu if device.kind != "cpu" else "on plain CPU"
+        not_finite = losses.not_finite(self.steps, self.planned, on_cpu, self.cause, policy)
+        moved = self.move.observations(self.stray_use, self.error) if self.move is not None else []
+        return merge([*seen, *waits, *past_ops, *self.raised, *not_finite, *moved])
 
     def continued_past(self) -> tuple[str, ...]:
         """Ops of this run that the emulated device computed another way."""
@@ -298,7 +355,7 @@ class EagerRun:
         """Send the finding about what the device raised, by what is known of it now."""
         is_code = failures.raised_by_code(error)
         seen = failures.raised(summary_of(error), self.op_of(error), is_code, users_line(error), phase, self.job.policy)
-        self.raised, self.known = [seen], ()
+        self.raised, self.known, self.error = [seen], (), summary_of(error)
         self.send_findings()
         return seen
 
@@ -394,6 +451,9 @@ class EagerRun:
             self.job.note(
                 "fallbacks", "no op of forward or backward ran on the device: is the model moved by model.to(device)?"
             )
+        stayed = self.move.harmless(self.stray_use) if self.move is not None else None
+        if stayed is not None:
+            self.job.note("tensors that stayed on the CPU when the model was moved, for other steps than these", stayed)
         unseen = hidden.summary(self.evidence.traced)
         if unseen is not None:
             why = f"no witness sees into kernels, and in a pre-release of April 2026 {unseen}"

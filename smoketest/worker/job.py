@@ -28,6 +28,8 @@ class Job:
         emit: sends a message to the supervisor.
         breadcrumb: where to write what is going on.
         output: the report's folder, for files that go beside it; None where nothing is kept.
+        state_file: for the state before the traced step, which the reference part begins with.
+        record_file: for what the device gave in that step. Both are None where no reference part follows.
     """
 
     check: Check
@@ -37,6 +39,8 @@ class Job:
     emit: Callable[[Message], None]
     breadcrumb: BreadcrumbFile
     output: Path | None = None
+    state_file: Path | None = None
+    record_file: Path | None = None
 
     def note(self, what: str, why: str) -> None:
         """Tell that something was not checked."""

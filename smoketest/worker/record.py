@@ -13,9 +13,9 @@ from smoketest.witness.recorder import Crossing, Event, Recorder
 from smoketest.witness.sites import Line
 from smoketest.workload import Workload
 from smoketest.workload.moving import tensors_in
-from smoketest.workload.workload import StepPhase, loss_value
+from smoketest.workload.workload import PhaseMarker, StepPhase, loss_value, no_marker
 
-__all__ = ["Record", "batch_digests", "record_step"]
+__all__ = ["Record", "gradients_of", "record_step"]
 
 
 @dataclass
@@ -28,6 +28,7 @@ class Record:
         gradients: of parameters, as the optimizer finds them, by name.
         updates: what the optimizer adds to parameters, by name.
         buffers: what the step adds to buffers, by name.
+        stored: Euclidean norms of the parameters before it, of the values that are compared.
         full: whether events were left out for their size.
         random_before: state of the CPU's generator when the first forward begins.
         random_after: the same when the step is over.
@@ -38,6 +39,7 @@ class Record:
     gradients: dict[str, Digest] = field(default_factory=dict)
     updates: dict[str, Digest] = field(default_factory=dict)
     buffers: dict[str, Digest] = field(default_factory=dict)
+    stored: dict[str, float] = field(default_factory=dict)
     full: bool = False
     random_before: bytes = b""
     random_after: bytes = b""
@@ -54,13 +56,16 @@ class Record:
         return {digest.dtype for digest in digests}
 
 
-def record_step(workload: Workload, index: int, line: Callable[[], Line | None] | None = None) -> Record:
+def record_step(
+    workload: Workload, index: int, line: Callable[[], Line | None] | None = None, marker: PhaseMarker = no_marker
+) -> Record:
     """Make step `index` and record it. Whatever the step raises passes through.
 
     Args:
         workload: whose step is split into phases.
         index: of the step, from 0.
         line: see `Recorder`.
+        marker: around each phase.
     """
     record = Record()
     model = workload.model
@@ -68,17 +73,19 @@ def record_step(workload: Workload, index: int, line: Callable[[], Line | None] 
     buffers = {name: picked(tensor) for name, tensor in model.named_buffers() if tensor.is_floating_point()}
 
     @contextlib.contextmanager
-    def marker(phase: StepPhase) -> Iterator[None]:
+    def reading(phase: StepPhase) -> Iterator[None]:
         if phase == "forward" and not record.random_before:
             record.random_before = torch.get_rng_state().numpy().tobytes()
         if phase == "optimizer":
             record.gradients = gradients_of(workload)
-        yield
+        with marker(phase):
+            yield
 
     with Recorder(model, tensors_in, line) as recorder:
-        losses = workload.step(index, marker)
+        losses = workload.step(index, reading)
         record.random_after = torch.get_rng_state().numpy().tobytes()
     record.loss = loss_value(losses)
+    record.stored = {name: float(values.norm()) for name, values in before.items()}
     record.events, record.full = recorder.events, recorder.full
     record.updates = {name: _change(p, before[name]) for name, p in model.named_parameters() if name in before}
     record.buffers = {name: _change(b, buffers[name]) for name, b in model.named_buffers() if name in buffers}
@@ -93,12 +100,6 @@ def gradients_of(workload: Workload) -> dict[str, Digest]:
         if digest is not None:
             found[name] = digest
     return found
-
-
-def batch_digests(batch: object) -> list[Digest]:
-    """Of the floating-point tensors of a batch on the CPU; of the others as if they were."""
-    digests = (digest_of(tensor if tensor.is_floating_point() else tensor.double()) for tensor in tensors_in(batch))
-    return [digest for digest in digests if digest is not None]
 
 
 def _change(now: torch.Tensor, before: torch.Tensor) -> Digest:

@@ -1,14 +1,14 @@
 """The state a training step begins in, kept in a file, so that the same step can be made again, here or elsewhere.
 
-Kept are parameters, buffers, tensors and plain numbers that modules have as attributes, the optimizers' state and
-options, and the random state of PyTorch's CPU generator, of Python and of NumPy (of the device's generator too, where
-it has one). What user code keeps anywhere else (a closure, a global, a list) is not.
+Kept are parameters and their gradients, buffers, tensors and plain numbers that modules have as attributes, the
+optimizers' state and options, and the random state of PyTorch's CPU generator, of Python and of NumPy (of the device's
+generator too, where it has one). What user code keeps anywhere else (a closure, a global, a list) is not.
 """
 
 from __future__ import annotations
 
+import os
 import random
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -42,11 +42,14 @@ def keep(workload: Workload, path: Path) -> None:
         NotKept: it is too large, an optimizer is not one of PyTorch's, or the file cannot be written.
     """
     size = sum(tensor.nbytes for tensor in _all_tensors(workload))
-    if size > MOST_BYTES or size > _SHARE_OF_DISK * shutil.disk_usage(path.parent).free:
+    if size > MOST_BYTES or size > _SHARE_OF_DISK * _free(path):
         raise NotKept(f"the state of model and optimizer takes {size / 2**30:.1f} GiB, too much to keep")
     saved: Saved = {
         "parameters": {name: _host(tensor) for name, tensor in workload.model.named_parameters()},
         "buffers": {name: _host(tensor) for name, tensor in workload.model.named_buffers()},
+        "gradients": {
+            name: _host(tensor.grad) for name, tensor in workload.model.named_parameters() if tensor.grad is not None
+        },
         "attributes": {name: _attributes(module) for name, module in workload.model.named_modules()},
         "optimizers": [_optimizer(optimizer) for optimizer in each(workload.optimizer)],
         "random": _random(workload.device),
@@ -54,7 +57,8 @@ def keep(workload: Workload, path: Path) -> None:
     try:
         torch.save(saved, path)
     except (OSError, RuntimeError) as error:  # PyTorch's writer turns a full disk into a RuntimeError
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            os.truncate(path, 0)
         raise NotKept(f"it cannot be written: {error}") from error
 
 
@@ -76,6 +80,9 @@ def put_back(workload: Workload, path: Path, spread: float = 0.0, seed: int = 0)
     with torch.no_grad():
         _copy_all(dict(model.named_parameters()), saved["parameters"], spread, generator)
         _copy_all(dict(model.named_buffers()), saved["buffers"])
+        for name, parameter in model.named_parameters():
+            gradient = saved["gradients"].get(name)  # of a parameter that no optimizer clears
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
         for name, module in model.named_modules():
             _set_attributes(module, saved["attributes"].get(name, {}))
         optimizers = list(each(workload.optimizer))
@@ -84,6 +91,12 @@ def put_back(workload: Workload, path: Path, spread: float = 0.0, seed: int = 0)
         for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
             _set_optimizer(optimizer, state)
     _set_random(saved["random"], workload.device)
+
+
+def _free(path: Path) -> int:
+    """Bytes there is room for where `path` is."""
+    room = os.statvfs(path)
+    return room.f_bavail * room.f_frsize
 
 
 def _all_tensors(workload: Workload) -> Iterator[Tensor]:

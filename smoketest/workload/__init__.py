@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smoketest.config.models import Check
-from smoketest.workload.build import build_workload
+from smoketest.workload.build import Moving, build_workload, unwatched
 from smoketest.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["Workload", "build"]
 
 
-def build(check: Check, device: Device) -> Workload:
-    """The workload of `check` on `device`. Raises `UserCodeError` where the user's code does not give one."""
-    return build_workload(check, device.torch_device)
+def build(check: Check, device: Device, moving: Moving = unwatched) -> Workload:
+    """The workload of `check` on `device`; `moving` is entered around the move of the model.
+
+    Raises `UserCodeError` where the user's code does not give one.
+    """
+    return build_workload(check, device.torch_device, moving)

@@ -94,14 +94,21 @@ def from_specs(specs: Mapping[str, TensorSpec], seed: int) -> BatchMaker:
     return make
 
 
-def remembering(make: BatchMaker) -> BatchMaker:
-    """`make`, asked once for the same batch in a row: user code may draw from an iterator or a random state."""
-    last: list[tuple[int, Any]] = []
+def remembering(make: BatchMaker, most: int = 1) -> BatchMaker:
+    """`make`, asked once for each of the last batches: user code may draw from an iterator or a random state.
+
+    Args:
+        make: what makes them.
+        most: how many are remembered: as many as a step takes.
+    """
+    last: dict[int, Any] = {}
 
     def made(step: int) -> Any:
-        if not last or last[0][0] != step:
-            last[:] = [(step, make(step))]
-        return last[0][1]
+        if step not in last:
+            while len(last) >= most:
+                del last[next(iter(last))]
+            last[step] = make(step)
+        return last[step]
 
     return made
 

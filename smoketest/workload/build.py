@@ -9,6 +9,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
@@ -25,10 +26,28 @@ from smoketest.workload.targets import call_target, load_file, resolve
 from smoketest.workload.usercode import blame_user, shown_path
 from smoketest.workload.workload import TrainStep, Workload
 
-__all__ = ["build_model", "build_workload", "load", "optimizer_over", "options_of", "seed_everything"]
+__all__ = [
+    "Moving",
+    "build_model",
+    "build_workload",
+    "load",
+    "optimizer_over",
+    "options_of",
+    "seed_everything",
+    "unwatched",
+]
+
+Moving = Callable[[nn.Module], AbstractContextManager[object]]
+"""Given the model where it was built; entered around its move to the device."""
 
 
-def build_workload(check: Check, torch_device: str) -> Workload:
+def unwatched(model: nn.Module) -> AbstractContextManager[object]:
+    """For a move nobody watches."""
+    del model
+    return contextlib.nullcontext()
+
+
+def build_workload(check: Check, torch_device: str, moving: Moving = unwatched) -> Workload:
     """Make the model, batches, loss and optimizer of `check`.
 
     The model is built on the CPU, so that the same seed gives the same weights for every device, then moved. A model
@@ -37,6 +56,7 @@ def build_workload(check: Check, torch_device: str) -> Workload:
     Args:
         check: validated, its paths absolute.
         torch_device: ``neuron`` or ``cpu``.
+        moving: entered around the move, with the model.
 
     Raises:
         UserCodeError: an import or a constructor raises, or gives what cannot be used.
@@ -44,11 +64,13 @@ def build_workload(check: Check, torch_device: str) -> Workload:
     file = load_file(check.workload) if check.workload is not None else None
     seed_everything(check.training.seed)
     model = _model(check, file)
-    make_batch = batches.remembering(_batch_maker(check, file))
+    make_batch = batches.remembering(_batch_maker(check, file), most=check.training.accumulate)
     loss, loss_name = _loss(check, file)
-    if _has_lazy_parameters(model):
+    lazy = _lazy_modules(model)
+    if lazy:
         _run_once(model, make_batch, check)
-    model.to(torch_device)
+    with moving(model):
+        model.to(torch_device)
     optimizer, train_step = _optimizer(check, file, model), _train_step(check, file)
     if train_step is None:
         optimizers.refuse_closures(optimizer)
@@ -62,6 +84,7 @@ def build_workload(check: Check, torch_device: str) -> Workload:
         train_step=train_step,
         training=check.training,
         device=torch_device,
+        lazy=lazy,
     )
 
 
@@ -93,7 +116,7 @@ def build_model(check: Check, torch_device: str) -> nn.Module:
     file = load_file(check.workload) if check.workload is not None else None
     seed_everything(check.training.seed)
     model = _model(check, file)
-    if _has_lazy_parameters(model):
+    if _lazy_modules(model):
         make_batch = _batch_maker(check, file)
         with torch.device("cpu"):
             batch = make_batch(0)
@@ -229,8 +252,16 @@ def _called(function: Callable[..., Any], what: str) -> Any:
         raise blame_user(error, what) from error
 
 
-def _has_lazy_parameters(model: nn.Module) -> bool:
-    return any(nn.parameter.is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers()))
+def _lazy_modules(model: nn.Module) -> tuple[str, ...]:
+    """Names of the modules whose parameters or buffers have no shape yet."""
+    return tuple(
+        name or type(module).__name__
+        for name, module in model.named_modules()
+        if any(
+            nn.parameter.is_lazy(tensor)
+            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        )
+    )
 
 
 def _run_once(model: nn.Module, make_batch: BatchMaker, check: Check) -> None:

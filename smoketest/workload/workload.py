@@ -50,6 +50,7 @@ class Workload:
         train_step: the user's own step, which replaces the whole one here; None where there is none.
         training: seeds, autocast, clipping and accumulation.
         device: name of the PyTorch device, ``neuron`` or ``cpu``.
+        lazy: modules that got their parameters in a forward on the CPU, before the model was moved.
     """
 
     model: nn.Module
@@ -61,6 +62,7 @@ class Workload:
     train_step: TrainStep | None
     training: Training
     device: str
+    lazy: tuple[str, ...] = ()
 
     def step(self, index: int, marker: PhaseMarker = no_marker) -> list[Any]:
         """Make optimizer step `index` (from 0), with all its micro-batches.
@@ -110,9 +112,18 @@ class Workload:
         """Whether forward, backward and optimizer of a step can be told apart."""
         return self.train_step is None
 
-    def _batches(self, index: int) -> list[Any]:
+    def places(self, index: int) -> range:
+        """The numbers of the batches that step `index` takes."""
         count = 1 if self.train_step is not None else self.training.accumulate
-        return [self.batch(index * count + micro) for micro in range(count)]
+        return range(index * count, (index + 1) * count)
+
+    def prepare(self, index: int) -> None:
+        """Have the batches of step `index` made now: a step that is made again finds them made."""
+        for place in self.places(index):
+            self.make_batch(place)
+
+    def _batches(self, index: int) -> list[Any]:
+        return [self.batch(place) for place in self.places(index)]
 
     def _forward(self, model: Callable[..., Any], batch: Any) -> Tensor:
         call = call_for(batch, self.batch_spec, self.model)

@@ -1,7 +1,7 @@
 """A worker double: a real process that speaks the protocol and then does what its name asks.
 
 Started as ``python -m tests.supervise.double REQUEST.json``, as the worker is. What to do is read from
-``model.kwargs.act`` (eager) and ``model.kwargs.act_compile`` of the check; the rest of its behaviour is in `Worker`.
+``model.kwargs.act`` (eager), ``act_compile`` and ``act_reference`` of the check; the rest is in `Worker`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from smoketest.findings.report import (
     Environment,
     NotChecked,
     OperatorRow,
+    ParityPart,
     Step,
     WorkloadInfo,
 )
@@ -65,7 +66,7 @@ class Worker:
     def run(self) -> None:
         part = self.request.part
         self.send(protocol.Hello(part=part, pid=os.getpid()))
-        act = self.kwargs.get("act" if part == "eager" else "act_compile", "nothing")
+        act = self.kwargs.get("act" if part == "eager" else f"act_{part}", "nothing")
         if act == "die_in_setup":
             self.leave_crumb(phase="setup")
             os._exit(3)
@@ -73,6 +74,8 @@ class Worker:
         self.send(self.facts())
         if part == "eager":
             self.eager(act)
+        elif part == "reference":
+            self.reference(act)
         else:
             self.compile(act)
 
@@ -106,6 +109,8 @@ class Worker:
             self.send(protocol.FindingsSoFar(findings=merge([seen])))
         self.send(protocol.Note(not_checked=NotChecked(what="memory", why="a double has none")))
         self.do(self.kwargs.get("act_traced", "nothing"))
+        if self.request.record_file is not None:
+            self.request.record_file.write_text("by the eager part")
         row = OperatorRow(op="aten::atan2", eager="cpu", compile="not_reached", calls_per_step=2)
         part = EagerPart(status="ran", steps=tuple(steps), op_calls=10, distinct_ops=3)
         self.send(protocol.Result(eager=part, operators=(row,)))
@@ -119,6 +124,15 @@ class Worker:
             OperatorRow(op="aten::mm", eager="not_reached", compile="lowers"),
         )
         self.send(protocol.Result(compile=CompilePart(status="ran", ops_probed=4, ops_failed=0), operators=rows))
+
+    def reference(self, act: str) -> None:
+        assert self.request.record_file is not None
+        assert self.request.record_file.read_text() == "by the eager part"
+        self.do(act)
+        seen = Observation(rule="NST106", phase="backward", module="stem", message="the gradient of stem differs")
+        self.send(protocol.FindingsSoFar(findings=merge([seen] if self.kwargs.get("differs") else [])))
+        part = ParityPart(status="ran", max_relative_error=1e-7, steps=3, tensors=5)
+        self.send(protocol.Result(parity=part))
 
     def step(self, index: int, role: Any) -> Step:
         return Step(index=index, role=role, loss=1.5, forward_ms=1, backward_ms=2, optimizer_ms=0.5)

@@ -9,7 +9,7 @@ import pytest
 
 from smoketest.config import Check
 from smoketest.findings import NotChecked, Observation, Report, merge
-from smoketest.findings.report import CompilePart, EagerPart, Environment, OperatorRow, Step
+from smoketest.findings.report import CompilePart, EagerPart, Environment, OperatorRow, ParityPart, Step
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble, worst
 from smoketest.supervise.outcome import (
@@ -32,9 +32,12 @@ def check(**gate: Any) -> Check:
     return Check.model_validate({"name": "c", "device": "cpu", "gate": gate})
 
 
-def report(eager: Record, compiled: Record, **gate: Any) -> Report:
+NO_REFERENCE = Record(Skipped("switched off"))
+
+
+def report(eager: Record, compiled: Record, reference: Record = NO_REFERENCE, **gate: Any) -> Report:
     circumstances = Circumstances(now=NOW, environment=Environment(python="3.12"), command="smoketest run c.yaml")
-    return assemble(check(**gate), eager, compiled, circumstances)
+    return assemble(check(**gate), eager, compiled, reference, circumstances)
 
 
 def eager(*rows: OperatorRow, status: Any = "ran", seen: Seen | None = None) -> Record:
@@ -108,7 +111,7 @@ def test_what_was_not_checked_is_said_once_and_the_workers_words_count() -> None
     assert [(entry.what, entry.why) for entry in seen.not_checked] == [
         ("compile probe", "torch-mlir is missing"),
         ("speed", "x"),
-        ("parity", "comparison with the CPU reference is not part of this version"),
+        ("parity", "switched off"),
     ]
 
 
@@ -118,6 +121,38 @@ def test_a_probe_skipped_by_its_worker_is_not_called_checked() -> None:
     assert ("compile probe", 'pip install "neuron-smoketest[lowering]"') in [
         (entry.what, entry.why) for entry in seen.not_checked
     ]
+
+
+def compared(**parts: Any) -> Record:
+    return Record(Ran(protocol.Result(parity=ParityPart(**parts))))
+
+
+def test_the_comparison_with_plain_cpu_is_a_part_of_the_report() -> None:
+    seen = report(eager(), compiled(), compared(status="ran", max_relative_error=2e-7, steps=5, tensors=40))
+    assert seen.parity == ParityPart(status="ran", max_relative_error=2e-7, steps=5, tensors=40)
+    assert "parity" not in {entry.what for entry in seen.not_checked}
+
+
+def test_a_comparison_that_was_not_made_is_said_with_its_reason() -> None:
+    seen = report(eager(), compiled(), compared(status="skipped", reason="make_batch gives other values"))
+    assert (seen.status, seen.parity.status) == ("pass", "skipped")
+    assert ("parity", "make_batch gives other values") in [(e.what, e.why) for e in seen.not_checked]
+
+
+def test_a_reference_that_dies_is_an_error_of_the_check() -> None:
+    seen = report(eager(), compiled(), Record(Crashed("the reference worker crashed with SIGSEGV")))
+    assert (seen.status, seen.exit_code, seen.parity.status) == ("error", 5, "crashed")
+    assert seen.headline == "the reference worker crashed with SIGSEGV"
+    told = {entry.what: entry.why for entry in seen.not_checked}
+    assert told["parity, to its end"] == "it ended with the error in the headline"
+
+
+def test_a_difference_from_plain_cpu_denies() -> None:
+    found = merge([Observation(rule="NST106", phase="backward", module="h.0", message="m")])
+    reference = Record(compared(status="ran").outcome, Seen(findings=found))
+    seen = report(eager(), compiled(), reference)
+    assert (seen.status, seen.exit_code, [f.verdict for f in seen.findings]) == ("fail", 1, ["deny"])
+    assert seen.headline.startswith("1 parity failure denies")
 
 
 def test_findings_of_a_part_that_died_are_judged_like_any_other() -> None:

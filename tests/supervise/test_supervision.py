@@ -27,12 +27,15 @@ def _doubles_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def check(tmp_path: Path, *, timeout: float = 30, compile_enabled: bool = True, **kwargs: Any) -> Check:
+def check(
+    tmp_path: Path, *, timeout: float = 30, compile_enabled: bool = True, parity: bool = False, **kwargs: Any
+) -> Check:
     return Check.model_validate({
         "name": "double",
         "model": {"target": "x:y", "kwargs": {"pids": str(tmp_path / "pids"), **kwargs}},
         "training": {"steps": 1, "warmup": 1, "timeout": timeout},
         "compile": {"enabled": compile_enabled, "timeout": timeout},
+        "parity": {"enabled": parity, "timeout": timeout},
     })  # fmt: skip
 
 
@@ -366,7 +369,7 @@ def test_a_run_leaves_nothing_in_the_folder_for_temporary_files_even_when_killed
     program = (
         "from tests.supervise.test_supervision import *\n"
         f"tmp = Path({str(tmp_path)!r})\n"
-        "run_check(check(tmp, act='sleep'), Options(output=tmp / 'out', worker=DOUBLE))\n"
+        "run_check(check(tmp, act='sleep', parity=True), Options(output=tmp / 'out', worker=DOUBLE))\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path / "tmp")})
     worker, grandchild = pids(tmp_path)
@@ -375,3 +378,35 @@ def test_a_run_leaves_nothing_in_the_folder_for_temporary_files_even_when_killed
     os.kill(grandchild, signal.SIGKILL)
     assert gone(worker)
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_the_reference_starts_when_the_eager_part_is_over_and_finds_what_it_left(tmp_path: Path) -> None:
+    report = run(tmp_path, parity=True, differs=True)
+    assert (report.parity.status, report.parity.steps, report.parity.tensors) == ("ran", 3, 5)
+    assert [(f.rule, f.verdict) for f in report.findings] == [("NST106", "deny")]
+    assert report.exit_code == 1
+    lines = (tmp_path / "out" / "double" / "log" / "events.jsonl").read_text().splitlines()
+    events = [(e["part"], e["event"]["event"]) for e in map(json.loads, lines)]
+    assert events.index(("eager", "result")) < events.index(("reference", "hello"))
+
+
+def test_a_reference_that_crashes_leaves_a_report_that_says_so(tmp_path: Path) -> None:
+    report = run(tmp_path, parity=True, act_reference="segv", compile_enabled=False)
+    assert (report.parity.status, report.exit_code) == ("crashed", 5)
+    assert report.parity.reason is not None
+    assert report.parity.reason.startswith("the reference worker crashed with SIGSEGV in setup")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"parity": False}, "switched off in the check (parity.enabled)"),
+        ({"act": "exit3"}, "the eager part did not come to its end"),
+        ({"device": "cpu"}, "the check itself ran on plain CPU"),
+    ],
+)
+def test_where_there_is_nothing_to_compare_no_reference_starts(
+    tmp_path: Path, settings: dict[str, Any], reason: str
+) -> None:
+    report = run(tmp_path, compile_enabled=False, **{"parity": True, **settings})
+    assert (report.parity.status, report.parity.reason) == ("skipped", reason)

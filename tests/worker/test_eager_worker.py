@@ -360,11 +360,23 @@ def test_an_op_that_raises_on_the_device_is_a_finding_at_its_line(run_worker: An
 
 def test_a_stray_cpu_tensor_is_a_finding_at_its_line(run_worker: Any) -> None:
     worker = run_worker({"workload": str(CASES / "068_stray_cpu_tensor_attribute.py")})
-    (failed,) = worker.findings
+    (failed,) = [finding for finding in worker.findings if finding.rule == "NST104"]
     assert (failed.rule, failed.op, failed.phase) == ("NST104", "aten::mul.Tensor", "forward")
     assert failed.site.code == "frames = wav.unfold(-1, 16, 8) * self.window"
     assert "Expected all tensors to be on the same device" in failed.message
     assert "register_buffer" in failed.remedy
+    left = [finding for finding in worker.findings if finding.rule == "NST107"]
+    assert [(finding.site.code.partition("  ")[0], finding.message) for finding in left] == [
+        (
+            "self.window = torch.hann_window(n)",
+            "window stayed on the CPU: it is neither parameter nor buffer, and `.to()` moves no others",
+        ),
+        (
+            "self.scales = [torch.tensor(0.5), torch.linspace(0.5, 1.5, h)]",
+            "scales[1] stayed on the CPU: it is neither parameter nor buffer, and `.to()` moves no others",
+        ),
+    ]
+    assert len(worker.findings) == 3
 
 
 def test_a_gru_goes_on_past_its_cells_unless_told_to_stop(run_worker: Any) -> None:
@@ -620,35 +632,41 @@ SHORT = {"training": {"steps": 1, "warmup": 1}}
 
 
 @pytest.mark.parametrize(
-    ("forward", "first", "on_cpu"),
+    ("forward", "first", "on_cpu", "op", "how"),
     [
         (
             "return self.a(x) * float('nan')",
             "in 3 of 3 steps, first in step 1 of 3 (warmup)",
             "plain CPU gives the same",
+            "aten::mul.Tensor",
+            "aten::mul.Tensor was the first op to make a NaN, out of finite values",
         ),
         (
             "return self.a(x) / (x.device.type == 'cpu')",
             "in 3 of 3 steps, first in step 1 of 3 (warmup)",
             "plain CPU's loss of that step is finite",
+            "aten::div.Tensor",
+            "aten::div.Tensor was the first op to make an infinity, out of finite values",
         ),
         (
             "self.n = getattr(self, 'n', 0) + 1; return self.a(x) / (self.n < 2)",
             "in 2 of 3 steps, first in step 2 of 3 (timed)",
-            "that step was not compared with plain CPU",
+            "plain CPU gives the same",
+            "aten::div.Tensor",
+            "aten::div.Tensor was the first op to make an infinity, out of finite values",
         ),
     ],
 )
-def test_a_loss_that_is_not_finite_is_a_finding(
-    run_worker: Any, tmp_path: Path, forward: str, first: str, on_cpu: str
+def test_a_loss_that_is_not_finite_is_a_finding_at_the_op_that_made_it(
+    run_worker: Any, tmp_path: Path, forward: str, first: str, on_cpu: str, op: str, how: str
 ) -> None:
     worker = run_worker(workload(tmp_path, net(forward), **SHORT))
     assert worker.eager.status == "ran"
     (finding,) = [finding for finding in worker.findings if finding.rule == "NST105"]
-    assert (finding.phase, finding.site, finding.class_) == ("forward", None, "non_finite")
-    assert finding.message == (
-        f"the loss is NaN or infinite {first}; {on_cpu}. Which op made the value is not looked for in this version"
-    )
+    assert (finding.phase, finding.class_, finding.op) == ("forward", "non_finite", op)
+    assert finding.site.code == forward
+    assert [module.pattern for module in finding.modules] == ["Net"]
+    assert finding.message == f"the loss is NaN or infinite {first}; {on_cpu}; {how}"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""What the eager worker leaves for the reference worker, in a file without a name that the supervisor passes to both.
+
+It holds tensors of the user's: nothing of them goes into a report, and the file is gone when the run is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from smoketest.witness.digest import Digest, digest_of
+from smoketest.worker.record import Record
+from smoketest.workload import Workload
+from smoketest.workload.moving import tensors_in
+
+__all__ = ["FromDevice", "batch_of", "read", "same", "write"]
+
+
+@dataclass
+class FromDevice:
+    """What the device gave.
+
+    Attributes:
+        kind: of the device.
+        losses: of all steps, the traced one last; None for one that is not finite.
+        record: of the traced step; None where there is none.
+        problem: why there is none.
+        batch: of the traced step, as `make_batch` gave it.
+    """
+
+    kind: str
+    losses: list[float | None]
+    record: Record | None = None
+    problem: str | None = None
+    batch: list[Digest] = field(default_factory=list)
+
+
+def write(told: FromDevice, file: Path) -> None:
+    """Leave it in `file`."""
+    torch.save(told, file)
+
+
+def read(file: Path) -> FromDevice | None:
+    """What was left there; None where nothing was."""
+    if not file.stat().st_size:
+        return None
+    # Written by a worker of the same run, into a file that only it and this process have.
+    told: FromDevice = torch.load(file, weights_only=False)
+    return told
+
+
+def batch_of(workload: Workload, index: int) -> list[Digest]:
+    """The batches of step `index`, whatever their dtypes, on the CPU."""
+    tensors = tensors_in([workload.make_batch(place) for place in workload.places(index)])
+    digests = (digest_of(tensor if tensor.is_floating_point() else tensor.double()) for tensor in tensors)
+    return [digest for digest in digests if digest is not None]
+
+
+def same(ours: list[Digest], theirs: list[Digest]) -> bool:
+    """Whether two batches hold the same values."""
+    return len(ours) == len(theirs) and all(
+        torch.equal(a.values.nan_to_num(), b.values.nan_to_num()) for a, b in zip(ours, theirs, strict=True)
+    )

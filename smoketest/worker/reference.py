@@ -1,0 +1,289 @@
+"""The reference part: the same steps on plain CPU, and where the device's differ from them (NST106).
+
+Losses of all steps are compared from the same seed. The traced step is compared tensor by tensor from the same state,
+the device's, so that a difference of that step is no echo of an earlier one, and an optimizer's noise is not in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from smoketest.config.models import Parity
+from smoketest.devices.cpu import CpuDevice
+from smoketest.findings import Observation, merge
+from smoketest.findings.report import ParityPart
+from smoketest.supervise.protocol import FindingsSoFar, PhaseStarted, Progress, Result
+from smoketest.witness.digest import Digest
+from smoketest.witness.parity import (
+    Difference,
+    Seen,
+    Tolerances,
+    differences,
+    losses_apart,
+    precision,
+    relative_errors,
+    tolerances_for,
+)
+from smoketest.witness.sites import StackWalker
+from smoketest.worker import exchange, snapshot
+from smoketest.worker.compared import seen_of
+from smoketest.worker.job import Job
+from smoketest.worker.record import Record, record_step
+from smoketest.workload import build
+from smoketest.workload.optimizers import names_of
+from smoketest.workload.usercode import summary_of
+from smoketest.workload.workload import StepPhase, loss_value
+
+__all__ = ["run"]
+
+ROUNDINGS = 2
+"""How often the step is made with parameters off by a rounding error, where something is to be judged by it."""
+
+
+class _Incomparable(Exception):
+    """Why the two runs cannot be compared at all."""
+
+
+@dataclass
+class _Compared:
+    """What was compared.
+
+    Attributes:
+        losses: of plain CPU.
+        tensors: of the traced step.
+        error: the largest relative one of a loss.
+        first_loss: the first step whose loss differs; None where none does.
+        differing: tensors of the traced step that differ, in order.
+        apart: why the traced step was not compared tensor by tensor; None where it was.
+    """
+
+    losses: list[float | None] = field(default_factory=list)
+    tensors: int | None = None
+    error: float | None = None
+    first_loss: int | None = None
+    differing: list[Difference] = field(default_factory=list)
+    apart: str | None = None
+
+
+def run(job: Job) -> None:
+    """Run the reference part of a check, whose eager part is over, and send its result."""
+    told = exchange.read(job.record_file) if job.record_file is not None else None
+    if told is None or job.state_file is None:
+        _skip(job, "the eager part left nothing to compare with")
+        return
+    job.emit(PhaseStarted(name="setup"))
+    try:
+        reference = _Reference(job, told, job.state_file)
+        compared = reference.compare()
+    except _Incomparable as reason:
+        _skip(job, str(reason))
+        return
+    except BaseException as error:  # user code that only the device runs
+        _skip(job, f"plain CPU does not make these steps: {summary_of(error)}")
+        return
+    if compared.apart is not None:
+        job.note("parity of single tensors", compared.apart)
+    job.emit(FindingsSoFar(findings=merge(reference.observations(compared))))
+    part = ParityPart(
+        status="ran", max_relative_error=compared.error, steps=len(compared.losses), tensors=compared.tensors
+    )
+    job.emit(Result(parity=part))
+
+
+def _skip(job: Job, reason: str) -> None:
+    job.emit(Result(parity=ParityPart(status="skipped", reason=reason)))
+
+
+class _Reference:
+    """The check's steps on plain CPU."""
+
+    def __init__(self, job: Job, told: exchange.FromDevice, state: Path) -> None:
+        self._job, self._told, self._state = job, told, state
+        self._settings: Parity = job.check.parity
+        training = job.check.training
+        self._planned = training.warmup + training.steps + 1
+        self._walker = StackWalker(job.policy)
+        self._draws = False  # whether any step drew random numbers
+        self._workload = build(job.check, CpuDevice())
+        self._workload.make_batch(0)  # as the eager part does before its first step
+
+    def compare(self) -> _Compared:
+        """Make the steps, and compare.
+
+        Raises:
+            _Incomparable: they draw other random numbers, or have other batches.
+        """
+        last = self._planned - 1
+        losses = [self._step(index) for index in range(last)]
+        if not exchange.same(exchange.batch_of(self._workload, last), self._told.batch):
+            raise _Incomparable(
+                "make_batch gives other values in another process: seed what it draws, by its argument `step`"
+            )
+        traced = self._traced(last)
+        losses.append(traced.loss if traced is not None else self._step(last))
+        if self._draws and self._told.kind == "neuron":
+            raise _Incomparable(
+                "the steps draw random numbers (dropout?), and the device's are not the CPU's: switch them off for a"
+                " comparison, by the model's options or model.eval() in make_model"
+            )
+        compared = _Compared(losses)
+        tolerances = self._tolerances(traced)
+        errors = relative_errors(self._told.losses, losses)
+        compared.error = max((error for error in errors if math.isfinite(error)), default=None)
+        compared.first_loss = self._first_loss(losses, tolerances)
+        if traced is None or self._told.record is None:
+            compared.apart = self._told.problem or "the traced step's loss is not finite"
+        else:
+            self._tensors(compared, traced, self._told.record, tolerances)
+        return compared
+
+    def observations(self, compared: _Compared) -> list[Observation]:
+        """NST106: what differs first, if anything does."""
+        if compared.differing:
+            return [self._tensor_differs(compared)]
+        return [self._loss_differs(compared)] if compared.first_loss is not None else []
+
+    def _step(self, index: int) -> float | None:
+        self._job.emit(Progress(what="step", done=index + 1, total=self._planned))
+        self._job.breadcrumb.enter(index, self._planned, "reference", None)
+        before: list[torch.Tensor] = []
+
+        @contextlib.contextmanager
+        def marker(phase: StepPhase) -> Iterator[None]:
+            if phase != "setup" and not before:
+                before.append(torch.get_rng_state())
+            yield
+
+        loss = loss_value(self._workload.step(index, marker))
+        self._draws |= bool(before) and not torch.equal(before[0], torch.get_rng_state())
+        return loss
+
+    def _traced(self, index: int) -> Record | None:
+        """The traced step from the device's state; None where that cannot be had."""
+        if self._told.record is None:
+            return None
+        self._job.emit(PhaseStarted(name="compare"))
+        try:
+            record = self._recorded(index)
+        except snapshot.NotKept as reason:
+            self._told.problem, self._told.record = str(reason), None
+            return None
+        self._draws |= record.draws
+        if record.draws and self._told.kind != "neuron" and record.random_after != self._told.record.random_after:
+            raise _Incomparable("the step draws other random numbers on the device than on plain CPU")
+        return record
+
+    def _recorded(self, index: int, spread: float = 0.0, seed: int = 0) -> Record:
+        snapshot.put_back(self._workload, self._state, spread, seed)
+        self._job.breadcrumb.enter(index, self._planned, "compared", None)
+        return record_step(self._workload, index, self._walker.line)
+
+    def _tolerances(self, record: Record | None) -> Tolerances:
+        dtypes = {parameter.dtype for parameter in self._workload.model.parameters()}
+        for one in (record, self._told.record):
+            dtypes |= one.dtypes if one is not None else set()
+        autocast = self._job.check.training.autocast
+        if autocast is not None:
+            dtypes.add(getattr(torch, autocast))
+        given = self._settings
+        return tolerances_for(precision(dtypes), given.rtol, given.atol, given.rounding)
+
+    def _first_loss(self, losses: Sequence[float | None], tolerances: Tolerances) -> int | None:
+        """The first step whose loss differs by more than the model's own sensitivity explains."""
+        allowed = [tolerances.rtol] * len(losses)
+        first = losses_apart(self._told.losses, losses, allowed)
+        if first is None:
+            return None
+        self._job.emit(PhaseStarted(name="rounding"))
+        for seed in range(1, ROUNDINGS + 1):
+            other = self._other_losses(len(losses), seed, tolerances)
+            for index, error in enumerate(relative_errors(other, losses)):
+                allowed[index] = max(allowed[index], tolerances.rounding * error)
+        # A model that spreads rounding errors does so from step to step: a later step is no surer than an earlier one.
+        return losses_apart(self._told.losses, losses, list(itertools.accumulate(allowed, max)))
+
+    def _other_losses(self, count: int, seed: int, tolerances: Tolerances) -> list[float | None]:
+        """Losses of a run that begins with parameters off by a rounding error."""
+        workload = build(self._job.check, CpuDevice())
+        workload.make_batch(0)
+        generator = torch.Generator("cpu").manual_seed(seed)
+        with torch.no_grad():
+            for parameter in workload.model.parameters():
+                if parameter.is_floating_point():
+                    noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+                    parameter.copy_(parameter.double() * (1 + tolerances.unit * noise.double()))
+        return [loss_value(workload.step(index)) for index in range(count)]
+
+    def _tensors(self, compared: _Compared, reference: Record, device: Record, tolerances: Tolerances) -> None:
+        optimizer = names_of(self._workload.optimizer)
+        ours = {seen.key: seen.digest for seen in seen_of(device, optimizer)}
+        theirs = seen_of(reference, optimizer)
+        compared.tensors = sum(seen.key in ours for seen in theirs)
+        if device.full or reference.full:
+            self._job.note("parity of single tensors, all of them", "there are too many to keep: the rest was left out")
+        found = differences(ours, theirs, tolerances)
+        if found:
+            self._job.emit(PhaseStarted(name="rounding"))
+            rounded = [self._rounded(seed, tolerances, optimizer) for seed in range(1, ROUNDINGS + 1)]
+            found = differences(ours, theirs, tolerances, rounded)
+        compared.differing = found
+
+    def _rounded(self, seed: int, tolerances: Tolerances, optimizer: str) -> dict[str, Digest]:
+        record = self._recorded(self._planned - 1, tolerances.unit, seed)
+        return {seen.key: seen.digest for seen in seen_of(record, optimizer)}
+
+    def _tensor_differs(self, compared: _Compared) -> Observation:
+        first = compared.differing[0]
+        seen: Seen = first.seen
+        parts = [
+            f"step {self._planned} of {self._planned} (traced): {seen.what} differs from plain CPU's, {_by(first)}"
+        ]
+        if len(compared.differing) > 1:
+            parts.append(f"it is the first of {len(compared.differing):,} among {compared.tensors:,} tensors compared")
+        parts.append(self._about_losses(compared))
+        return Observation(
+            rule="NST106",
+            phase=seen.phase,
+            site=self._job.policy.site(*seen.line) if seen.line is not None else None,
+            module=(seen.module or type(self._workload.model).__name__) if seen.module is not None else None,
+            witnesses=frozenset({"reference"}),
+            message="; ".join(parts),
+        )
+
+    def _about_losses(self, compared: _Compared) -> str:
+        first = compared.first_loss
+        if first is None:
+            return "the losses of all steps agree within the tolerance"
+        return f"the loss differs from step {first + 1} of {self._planned} on"
+
+    def _loss_differs(self, compared: _Compared) -> Observation:
+        """No tensor of the traced step differs, or none was compared: nothing but the step is known."""
+        first = compared.first_loss
+        assert first is not None
+        step = f"step {first + 1} of {self._planned}"
+        error = relative_errors(self._told.losses, compared.losses)[first]
+        by = "is finite on one of them only" if math.isinf(error) else f"differs from plain CPU's by {error:.1e} of it"
+        if compared.tensors is not None:
+            why = "the traced step agrees where it begins with the device's own weights: look at what came before it, "
+            why += "at the move and at steps with other shapes"
+        else:
+            why = f"tensors were not compared: {compared.apart}"
+        return Observation(
+            rule="NST106",
+            phase="forward" if first == 0 else None,
+            witnesses=frozenset({"reference"}),
+            message=f"the loss of {step} {by}; {why}",
+        )
+
+
+def _by(difference: Difference) -> str:
+    if math.isinf(difference.error):
+        return "in values that are not finite, or in shape"
+    return f"by {difference.error:.1e} of its size, where {difference.tolerated:.1e} is tolerated"
