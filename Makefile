@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint conformance bench sweep examples doubles first-contact clean
+.PHONY: help smoke test lint shipped conformance bench sweep examples doubles first-contact clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -18,6 +18,9 @@ smoke: $(INSTALLED) ## Run configs/gpt2.yaml on the emulated device; the report 
 
 test: lint ## Lint, types and tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+shipped: $(INSTALLED) ## The shipped checks as pytest items, alone and spread by pytest-xdist: the same outcomes (10 minutes)
+	$(BIN)/python tests/pytest_plugin/shipped.py
 
 conformance: $(INSTALLED) ## PyTorch's operator samples on the emulated device, all of them, against the CPU (10 minutes)
 	$(BIN)/python tests/devices/opinfo.py

@@ -67,6 +67,10 @@ def test_a_case_for_each_part_and_class() -> None:
     }
 
 
+def test_the_environment_is_a_case_on_a_real_device() -> None:
+    assert outcomes(judged(base("gpt2", device=DeviceInfo(kind="neuron"))))["gpt2.eager: environment"] == "passed"
+
+
 def test_a_denied_class_fails_with_its_findings_and_a_warned_one_passes_with_its_output() -> None:
     (suite,) = validated(render([equivariant()]))
     cases = {f"{case.get('classname')} {case.get('name')}": case for case in suite.findall("testcase")}
