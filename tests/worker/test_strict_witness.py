@@ -60,7 +60,14 @@ def run(folder: Path, once_more: str, worker: str = "smoketest.worker", **check:
     file = folder / "net.py"
     file.write_text(NET.replace("ONCE_MORE", once_more))
     asked = Check.model_validate(
-        {"name": "net", "workload": file, "training": {"steps": 1}, "compile": {"enabled": False}, **check}
+        {
+            "name": "net",
+            "workload": file,
+            "training": {"steps": 1},
+            "compile": {"enabled": False},
+            "parity": {"enabled": False},  # plain CPU needs no core
+            **check,
+        }
     )
     return run_check(asked, Options(output=folder, root=folder, worker=worker))
 
