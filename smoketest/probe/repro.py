@@ -122,7 +122,7 @@ def _call(node: NodeSpec) -> str:
     return f"torch.ops.{namespace}.{base}.{overload or 'default'}({', '.join(given)})"
 
 
-_TAKEN = {"torch", "DEVICE", "graph", "inputs"}
+_TAKEN = {"torch", "DEVICE", "graph", "inputs", "torch_mlir", "neuron", "here", "alone", "main"}
 
 
 def _name(node: str) -> str:
@@ -152,21 +152,18 @@ def _tensor(spec: Any) -> str:
 _SCRIPT = Template('''\
 """$what does not lower. Written by smoketest from shapes and dtypes alone.
 
-    python $name [--backend torch-mlir|neuron]
+    python $name [--backend torch-mlir|neuron] [--timeout SECONDS]
 
 torch-mlir: needs torch and torch-mlir. neuron: needs a Trainium device and torch-neuronx.
-Exit code: 1 while the failure persists, 0 once it is gone, 2 where the backend is not there.
+Exit code: 1 while the failure persists (a crash and a timeout of the compiler are failures too), 0 once it is gone, 2
+where it cannot be tried: the backend is not there, or this PyTorch does not trace the graph.
 """
 
 import argparse
 import importlib.util
 import os
+import subprocess
 import sys
-
-# Without this torch-neuronx runs a graph it cannot compile op by op, and the failure passes unseen.
-os.environ["TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION"] = "1"
-
-import torch
 
 # Expected with $engine, after stage $stage:
 $error
@@ -188,23 +185,27 @@ def torch_mlir():
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch_mlir import fx
 
-    fx.stateless_fx_import(make_fx(graph, tracing_mode="fake")(*inputs()), output_type="stablehlo")
+    traced = make_fx(graph, tracing_mode="fake")(*inputs())
+    return lambda: fx.stateless_fx_import(traced, output_type="stablehlo")
 
 
 def neuron():
     global DEVICE
     DEVICE = "neuron"
-    torch.compile(graph, backend="neuron", dynamic=False, fullgraph=True)(*inputs())
-    torch.neuron.synchronize()
+    compiled, given = torch.compile(graph, backend="neuron", dynamic=False, fullgraph=True), inputs()
+    return lambda: (compiled(*given), torch.neuron.synchronize())
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--backend", choices=["torch-mlir", "neuron"], default="torch-mlir")
-    backend = parser.parse_args().backend
-    package, run = {"torch-mlir": ("torch_mlir", torch_mlir), "neuron": ("torch_neuronx", neuron)}[backend]
-    if importlib.util.find_spec(package) is None:
-        print(f"{package} is not installed", file=sys.stderr)
+def here(prepare):
+    global torch
+    # Without this torch-neuronx runs a graph it cannot compile op by op, and the failure passes unseen.
+    os.environ["TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION"] = "1"
+    try:
+        import torch
+
+        run = prepare()
+    except Exception as error:
+        print(f"cannot be tried here: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     try:
         run()
@@ -213,6 +214,34 @@ def main():
         return 1
     print("the failure is gone")
     return 0
+
+
+def alone(arguments, timeout):
+    # In a process of its own: a compiler may crash it or hang.
+    try:
+        status = subprocess.run([sys.executable, __file__, *arguments, "--here"], timeout=timeout).returncode
+    except subprocess.TimeoutExpired:
+        print(f"no answer after {timeout:g} s", file=sys.stderr)
+        return 1
+    if status not in (0, 1, 2):
+        print(f"the compiler ended the process: {status}", file=sys.stderr)
+        return 1
+    return status
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", choices=["torch-mlir", "neuron"], default="torch-mlir")
+    parser.add_argument("--timeout", type=float, default=1800.0)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    package, prepare = {"torch-mlir": ("torch_mlir", torch_mlir), "neuron": ("torch_neuronx", neuron)}[given.backend]
+    if given.here:
+        return here(prepare)
+    if importlib.util.find_spec(package) is None:
+        print(f"{package} is not installed", file=sys.stderr)
+        return 2
+    return alone(["--backend", given.backend], given.timeout)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,9 +40,33 @@ class Failing(nn.Module):
         return values.sum() + image.sum() + spectrum.sum() + self.bag(ids).sum()
 
 
-def run(path: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, str(path), *arguments], capture_output=True, text=True, cwd=path.parent)
+def run(path: Path, *arguments: str, engine: Path | None = None) -> tuple[int, str]:
+    """Run a file alone, with a double of torch-mlir in front of the real one if `engine` is given."""
+    environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+    if engine is not None:
+        environment["PYTHONPATH"] = str(engine)
+    command = [sys.executable, str(path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=path.parent, env=environment)
     return done.returncode, done.stdout + done.stderr
+
+
+def double_of_the_engine(folder: Path, does: str) -> Path:
+    """A torch_mlir whose lowering does what is given."""
+    package = folder / "torch_mlir"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    text = f"import os, signal, time\n\ndef stateless_fx_import(graph, output_type):\n    {does}\n"
+    (package / "fx.py").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def sine(tmp_path: Path) -> Path:
+    """The file of an op that torch-mlir lowers, as if it had refused it."""
+    path = tmp_path / "sine.py"
+    failing = FailingGraph("aten::sin", op("aten::sin", F32, value=F32), "imported", "no", "torch-mlir")
+    path.write_text(script(failing, path.name))
+    return path
 
 
 @pytest.fixture
@@ -60,15 +85,18 @@ def test_every_failing_op_gets_a_file_that_fails_with_the_sentence_in_it(
     assert {f.repro for f in findings} == {f"repro/{f.id}.py" for f in findings}
     for finding in findings:
         path = tmp_path / str(finding.repro)
-        module: dict[str, Any] = {"__name__": "repro"}
+        module: dict[str, Any] = {"__name__": "repro", "torch": torch}
         exec(compile(path.read_text(), str(path), "exec"), module)
+        lower = module["torch_mlir"]()
         with pytest.raises(Exception) as raised:  # noqa: PT011  (torch-mlir's own class is not public)
-            module["torch_mlir"]()
+            lower()
         last = finding.message.partition("torch-mlir: ")[2].split("; ")[-1]
         assert last.partition(" (torch.")[0] in str(raised.value) + capfd.readouterr().err, finding.op
 
 
-def test_in_a_fresh_process_it_fails_with_exit_code_1_and_names_no_user(failing: ProbeResult, tmp_path: Path) -> None:
+def test_in_a_fresh_process_it_fails_with_exit_code_1_until_the_engine_is_mended_and_names_no_user(
+    failing: ProbeResult, tmp_path: Path
+) -> None:
     findings = write(merge(failing.observations), failing.failing, tmp_path)
     (lgamma,) = [f for f in findings if f.op == "aten::lgamma"]
     path = tmp_path / str(lgamma.repro)
@@ -77,13 +105,25 @@ def test_in_a_fresh_process_it_fails_with_exit_code_1_and_names_no_user(failing:
     assert code == 1
     assert "failed to legalize operation 'torch.operator' that was explicitly marked illegal" in output
     assert run(path, "--backend", "neuron")[0] == 2  # no torch-neuronx on this machine
+    mended = double_of_the_engine(tmp_path / "mended", "return graph")
+    assert run(path, engine=mended) == (0, "the failure is gone\n")
 
 
-def test_once_the_failure_is_gone_it_passes(tmp_path: Path) -> None:
-    graph = op("aten::add.Tensor", F32, 1, value=F32)
-    path = tmp_path / "gone.py"
-    path.write_text(script(FailingGraph("aten::add.Tensor", graph, "imported", "no", "torch-mlir"), path.name))
-    assert run(path) == (0, "the failure is gone\n")
+def test_a_crash_of_the_compiler_is_a_failure(sine: Path) -> None:
+    engine = double_of_the_engine(sine.parent / "crash", "os.kill(os.getpid(), signal.SIGSEGV)")
+    assert run(sine, engine=engine) == (1, "the compiler ended the process: -11\n")
+
+
+def test_a_compiler_that_hangs_is_a_failure(sine: Path) -> None:
+    engine = double_of_the_engine(sine.parent / "hang", "time.sleep(600)")
+    assert run(sine, "--timeout", "8", engine=engine) == (1, "no answer after 8 s\n")
+
+
+def test_what_this_pytorch_does_not_trace_is_not_called_a_failure(sine: Path) -> None:
+    sine.write_text(sine.read_text().replace("torch.ops.aten.sin.", "torch.ops.aten.no_such_op."))
+    code, output = run(sine)
+    assert code == 2
+    assert output.startswith("cannot be tried here: AttributeError: ")
 
 
 def test_files_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
