@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from importlib import metadata
+from pathlib import Path
 
 from smoketest.errors import DeviceUnavailable
 
@@ -15,6 +16,9 @@ FIRST, LIMIT = (2, 13, 3), (2, 15)
 
 BUSY = re.compile(r"Logical Neuron Core\(s\) not available|cores busy", re.IGNORECASE)
 """What the first use of a device says while another process holds its cores. [USER-B4]"""
+
+_OLDER_PARTS = ("xla_impl", "pyhlo")
+"""[INFER] from what the XLA-based product has and beta 3 has not [USER canallee]; as in smoketest/doctor/facts.py."""
 
 _INSTALL = "pip install 'neuron-smoketest[neuron]' on a Trn2 or Trn3 machine, or run with --device emulated"
 
@@ -61,9 +65,24 @@ def find_problem() -> DeviceUnavailable | None:
             f"torch-neuronx {version} is newer than this package knows (below 2.15)",
             hint="upgrade neuron-smoketest, or install torch-neuronx>=2.13.3,<2.15",
         )
-    if importlib.util.find_spec("torch_neuronx") is None:
+    module = importlib.util.find_spec("torch_neuronx")
+    if module is None:
         return DeviceUnavailable(
             f"torch-neuronx {version} is installed but has no module torch_neuronx",
             hint="pip install --force-reinstall 'torch-neuronx>=2.13.3,<2.15'",
         )
+    parts = _older_parts([Path(folder) for folder in module.submodule_search_locations or ()])
+    if parts:
+        return DeviceUnavailable(
+            f"torch-neuronx {version} has parts of the older XLA-based product: {', '.join(parts)}",
+            hint="install torch-neuronx>=2.13.3,<2.15 in a fresh environment, without torch-xla",
+        )
     return None
+
+
+def _older_parts(folders: list[Path]) -> list[str]:
+    """Parts that the XLA-based product has; a number alone does not tell the two apart ([USER] a report of 2.9.0.2.12).
+
+    The native one never had them ([USER] beta 3).
+    """
+    return [name for name in _OLDER_PARTS if any((folder / name).is_dir() for folder in folders)]

@@ -18,6 +18,8 @@ _EVERY = 0.5
 """Seconds between two looks."""
 _TELL_AT = (10.0, 60.0, 300.0)
 """Seconds of one compilation after which it is told; the last one again and again."""
+_SLOW_AT = (60.0, 300.0)
+"""The same of a phase in which no compiler is seen."""
 
 
 class CompileWatch:
@@ -34,20 +36,32 @@ class CompileWatch:
         self._since: float | None = None
         self._told = 0
         self._last_seen: float | None = None
+        self._phase = now
+        self._slow_told = 0
 
-    def look(self, now: float) -> str | None:
-        """Look, unless it was done just now; what to tell a person, if anything is to be told."""
+    def look(self, now: float, phase_began: float) -> str | None:
+        """Look, unless it was done just now; what to tell a person, if anything is to be told.
+
+        Args:
+            now: this moment.
+            phase_began: when what the worker is at began.
+        """
         if now < self._next:
             return None
         self._next = now + _EVERY
+        if phase_began != self._phase:
+            self._phase, self._slow_told = phase_began, 0
         names = sorted(set(compilers_of(self._pid)))
         if not names:
             self._since, self._told = None, 0
-            return None
+            return self._slow(now - max(phase_began, self._last_seen or phase_began))
         self._last_seen = now
         if self._since is None:
             self._since = now
-        return self._news(now - self._since, names)
+        if now - self._since < _limit(_TELL_AT, self._told):
+            return None
+        self._told += 1
+        return f"compiling for {now - self._since:.0f} s ({', '.join(names)} is at work)"
 
     def at_work(self) -> bool:
         """Whether one was there at the last look."""
@@ -57,12 +71,18 @@ class CompileWatch:
         """Whether one was seen after a moment."""
         return self._last_seen is not None and self._last_seen >= moment
 
-    def _news(self, seconds: float, names: list[str]) -> str | None:
-        limit = _TELL_AT[self._told] if self._told < len(_TELL_AT) else _TELL_AT[-1] * (self._told - len(_TELL_AT) + 2)
-        if seconds < limit:
+    def _slow(self, seconds: float) -> str | None:
+        if seconds < _limit(_SLOW_AT, self._slow_told):
             return None
-        self._told += 1
-        return f"compiling for {seconds:.0f} s ({', '.join(names)} is at work)"
+        self._slow_told += 1
+        return (
+            f"at it for {seconds:.0f} s; what is called first is compiled, though no compiler is seen"
+        )
+
+
+def _limit(limits: tuple[float, ...], told: int) -> float:
+    """Seconds after which something is told that was told so often already."""
+    return limits[told] if told < len(limits) else limits[-1] * (told - len(limits) + 2)
 
 
 def compilers_of(pid: int) -> Iterator[str]:

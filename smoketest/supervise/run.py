@@ -174,6 +174,7 @@ class _Part:
         self.facts: protocol.Facts | None = None
         self.steps: list[Step] = []
         self.compilers = CompileWatch(process.pid, process.started)
+        self.phase_began = process.started
         self.step_began = process.started  # or what went before the first
         self.findings: tuple[Finding, ...] = ()
         self.notes: list[NotChecked] = []
@@ -213,6 +214,7 @@ class _Part:
             case protocol.PhaseStarted(name=name, step=step):
                 self.phase, self.counted = name, None
                 self.opened = self.last_sign if name == OPENING else self.opened
+                self.phase_began = self.last_sign
                 self.setting_up &= step is None
             case protocol.Progress():
                 self.counted = message
@@ -452,9 +454,9 @@ class _Run:
     def _look_for_compilers(self, part: _Part) -> None:
         """Say so where a step takes its time since the device compiles."""
         if self.device == "neuron" and part.last_word is None:
-            news = part.compilers.look(time.monotonic())
+            news = part.compilers.look(time.monotonic(), part.phase_began)
             if news is not None:
-                self.progress.note(f"{part.name}: {news} {part.where()}")
+                self.progress.note(f"{part.name}, {part.where()}: {news}")
 
     def _enforce(self, part: _Part) -> None:
         """End a worker that must end."""

@@ -114,6 +114,13 @@ def test_what_cannot_be_used_is_named_with_advice(
     assert "\n  hint: " in answer
 
 
+def test_the_older_product_under_a_number_of_the_native_one_is_told_by_its_parts(tmp_path: Path) -> None:
+    install_double(tmp_path, "2.14.3.0.1", "raise SystemError('never loaded')")
+    (tmp_path / "torch_neuronx" / "xla_impl").mkdir()
+    answer = run(tmp_path, ASK)
+    assert answer.startswith("False 3 torch-neuronx 2.14.3.0.1 has parts of the older XLA-based product: xla_impl")
+
+
 def test_emulating_beside_a_loaded_backend_is_refused_with_the_way_out() -> None:
     program = (
         "import torch; torch.utils.rename_privateuse1_backend('neuron')\n"

@@ -211,9 +211,10 @@ def test_every_setting_is_named_unless_it_has_a_harmless_value(setting: facts.Se
 
 
 def test_the_releases_accepted_are_those_the_device_and_the_package_accept() -> None:
-    from smoketest.devices.installed import FIRST, LIMIT
+    from smoketest.devices.installed import BUSY, FIRST, LIMIT
 
     assert (facts.FIRST, facts.LIMIT) == (FIRST, LIMIT)
+    assert facts.BUSY == BUSY
     lines = (Path(__file__).parents[2] / "pyproject.toml").read_text().splitlines()
     (line,) = [each.strip() for each in lines if each.strip().startswith('"torch-neuronx')]
     requirement = line.strip('",').partition(";")[0]

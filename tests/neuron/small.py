@@ -1,10 +1,13 @@
 """A model small enough to be run often, with one op of each kind.
 
 sort and lgamma fall back in forward, the gradient of lgamma in backward, maximum in the optimizer: the emulated device,
-below the doubles, has no kernel for them. On a Trainium it may be less. item() waits for the device.
+below the doubles, has no kernel for them. On a Trainium it may be less. item() waits for the device. acos falls back
+while the model is moved, and never else.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +19,11 @@ class Small(nn.Module):
         super().__init__()
         self.inner = nn.Linear(4, 4)
         self.outer = nn.Linear(4, 4)
+
+    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> Small:
+        moved = super()._apply(function, recurse)
+        torch.acos(self.inner.bias * 0)
+        return moved
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.gelu(self.inner(x))

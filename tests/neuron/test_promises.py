@@ -30,6 +30,7 @@ MAXIMUM = "parameter -= 1e-3 * torch.maximum(parameter.grad, parameter)"
 GELU, SILU = "x = functional.gelu(self.inner(x))", "x = functional.silu(self.outer(x))"
 FALLING_BACK = [
     # op, kind, phase, line, calls per step, exact, bytes per step
+    ("aten::acos.out", "unimplemented", "setup", None, None, False, None),
     ("aten::digamma.out", "unimplemented", "backward", LGAMMA, 1, True, 64),
     ("aten::sort.values_stable", "unimplemented", "forward", SORT, 1, True, 128),
     ("aten::lgamma.out", "unimplemented", "forward", LGAMMA, 1, True, 64),
@@ -139,7 +140,7 @@ def test_an_exported_profile_predicts_what_was_measured(name: str, place: Places
     at.output(f"import sys; from smoketest.devices.export import main; sys.exit(main('neuron', {str(profile)!r}))")
     predicted = at.report("emulated", more=f"profile: {profile}")
     assert predicted.device.profile == f"torch-neuronx-{at.report('auto').environment.torch_neuronx}"
-    assert {f.op for f in fallbacks(predicted)} == {f.op for f in fallbacks(at.report("auto")) if f.phase != "setup"}
+    assert {f.op for f in fallbacks(predicted)} == {f.op for f in fallbacks(at.report("auto"))}
     ids = {f.id for f in fallbacks(predicted)}
     assert ids <= {f.id for f in fallbacks(at.report("auto"))}, "the step from predicted to measured keeps the ids"
 
@@ -149,13 +150,16 @@ def test_an_exported_profile_predicts_what_was_measured(name: str, place: Places
 
 def test_kinds_counts_phases_and_lines_of_a_silent_device(place: Places) -> None:
     report = place("silent").report("auto")
-    assert seen(report) == FALLING_BACK
-    assert {finding.witnesses for finding in fallbacks(report)} == {("dispatch", "registry", "tracker")}
+    assert sorted(seen(report), key=str) == sorted(FALLING_BACK, key=str)
+    for finding in fallbacks(report):
+        counted = {"dispatch"} if finding.phase != "setup" else set()
+        assert set(finding.witnesses) == {"registry", "tracker"} | counted
+        assert finding.message.startswith("at setup only: ") == (finding.phase == "setup")
     waits = [finding for finding in report.findings if finding.rule == "NST103"]
     assert [(f.phase, f.site.code if f.site else None) for f in waits] == [
         ("forward", "return x * x.detach().sum().item()")
     ]
-    assert (report.status, report.exit_code, report.headline) == ("fail", 1, "4 fallbacks deny, 1 warning")
+    assert (report.status, report.exit_code, report.headline) == ("fail", 1, "4 fallbacks deny, 2 warnings")
 
 
 @pytest.mark.parametrize("name", ["loud", "late"])
@@ -167,8 +171,8 @@ def test_a_loud_device_and_an_asynchronous_one_give_exactly_what_the_silent_one_
     assert told(other) == told(silent)
     assert other.operators == silent.operators
     heard = {"warnings"} if name == "loud" else set()
-    for finding in fallbacks(other):
-        assert set(finding.witnesses) == {"dispatch", "registry", "tracker"} | heard
+    for finding, same in zip(fallbacks(other), fallbacks(silent), strict=True):
+        assert set(finding.witnesses) == {*same.witnesses} | heard
 
 
 def test_a_missing_tracker_makes_everything_unknown_and_nothing_clean(place: Places) -> None:
@@ -223,6 +227,24 @@ def test_only_warnings_tell_of_fallbacks_where_there_is_no_tracker(place: Places
     assert all(f.witnesses == ("registry", "warnings") for f in fallbacks(report))
     assert {row.eager for row in report.operators} == {"unknown"}
     assert report.status != "pass"
+
+
+@pytest.mark.doubles
+def test_the_user_s_strict_variable_is_respected_and_told(place: Places) -> None:
+    """What would have fallen back raises then, and the report says which variable is to blame."""
+    strict = {"TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS": "1"}
+    made = place("fails")
+    at = Place(made.folder / "strict", {**made.environ, **strict}, made.double)
+    at.folder.mkdir()
+    report = at.report()
+    (raised,) = (f for f in report.findings if f.rule == "NST104")
+    assert (raised.op, raised.phase, raised.site and raised.site.code) == ("aten::gelu", "forward", GELU)
+    assert "CPU fallback disabled because TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS=1" in raised.message
+    (setting,) = (f for f in report.findings if f.rule == "NST304")
+    assert setting.message.startswith("TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS=1: an op that has a kernel")
+    assert setting.verdict == "warn"
+    assert report.environment.settings == strict
+    assert "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS" not in report.environment.set_by_run
 
 
 @pytest.mark.doubles
@@ -295,5 +317,5 @@ def test_with_auto_the_same_check_goes_on_with_the_emulated_device_and_says_why(
     assert terminal(report).startswith("FAIL small on the emulated neuron device (operator profile ")
     (entry,) = (entry for entry in report.not_checked if entry.what == "the real device")
     assert why in entry.why
-    assert [op for op, *_ in seen(report)] == [op for op, *_ in FALLING_BACK]
+    assert {op for op, *_ in seen(report)} == {op for op, *_ in FALLING_BACK}
     assert not [f for f in report.findings if f.class_ == "environment"]

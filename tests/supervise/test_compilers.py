@@ -48,7 +48,7 @@ def test_the_compiler_is_found_among_all_a_worker_started(worker: subprocess.Pop
 
 def test_it_is_said_after_a_while_and_again_later(worker: subprocess.Popen[bytes]) -> None:
     watch = CompileWatch(worker.pid, 1000.0)
-    said = {at: watch.look(at) for at in (1000.0, 1009.0, 1010.0, 1030.0, 1060.0, 1300.0, 1500.0, 1600.0)}
+    said = {at: watch.look(at, 1000.0) for at in (1000.0, 1009.0, 1010.0, 1030.0, 1060.0, 1300.0, 1500.0, 1600.0)}
     assert {at: text for at, text in said.items() if text} == {
         1010.0: "compiling for 10 s (neuronx-cc is at work)",
         1060.0: "compiling for 60 s (neuronx-cc is at work)",
@@ -58,7 +58,7 @@ def test_it_is_said_after_a_while_and_again_later(worker: subprocess.Popen[bytes
     assert watch.at_work()
     assert watch.seen_since(1600.0)
     finish_compiling(worker)
-    assert watch.look(1601.0) is None
+    assert watch.look(1601.0, 1000.0) is None
     assert not watch.at_work()
     assert watch.seen_since(1600.0)
     assert not watch.seen_since(1600.5)
@@ -66,3 +66,13 @@ def test_it_is_said_after_a_while_and_again_later(worker: subprocess.Popen[bytes
 
 def test_a_process_that_is_gone_compiles_nothing() -> None:
     assert list(compilers_of(2**22 + 1)) == []
+
+
+def test_a_phase_that_takes_long_without_a_compiler_is_told_too() -> None:
+    watch = CompileWatch(2**22 + 1, 1000.0)
+    said = {at: watch.look(at, began) for at, began in ((1059.0, 1000.0), (1060.0, 1000.0), (1100.0, 1000.0))}
+    assert {at: text for at, text in said.items() if text} == {
+        1060.0: "at it for 60 s; what is called first is compiled, though no compiler is seen"
+    }
+    assert watch.look(1150.0, 1095.0) is None, "another phase began"
+    assert watch.look(1155.0, 1095.0) is not None
