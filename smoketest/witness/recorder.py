@@ -53,13 +53,13 @@ class Event:
     Attributes:
         digest: of it.
         around: the module whose forward ran around the one that takes or gives it; None for the model itself.
-        takers: modules that are given the same tensor.
+        takers: modules that are given the same tensor, and the user's lines that called them.
         line: the user's line that called the module.
     """
 
     digest: Digest
     around: str | None
-    takers: list[str] = field(default_factory=list)
+    takers: list[tuple[str, Line | None]] = field(default_factory=list)
     line: Line | None = None
 
 
@@ -135,7 +135,7 @@ class Recorder:
             self._await_gradient(crossing, tensor, around, self._known[key])
         event = self._known[key]
         if event is not None and crossing.role == "takes":
-            event.takers.append(crossing.module)
+            event.takers.append((crossing.module, self._line() if self._line is not None else None))
 
     def _await_gradient(self, crossing: Crossing, tensor: Tensor, around: str | None, forward: Event | None) -> None:
         def keep(gradient: Tensor) -> None:

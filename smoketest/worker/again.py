@@ -23,10 +23,11 @@ from smoketest.witness.context import Context
 from smoketest.witness.digest import Digest, distance
 from smoketest.witness.parity import precision, tolerances_for
 from smoketest.worker import exchange, snapshot
+from smoketest.worker.badvalues import MOST_STEPS
 from smoketest.worker.clock import StepClock
 from smoketest.worker.job import Job
 from smoketest.worker.record import gradients_of, record_step
-from smoketest.workload import Workload
+from smoketest.workload import Workload, build
 from smoketest.workload.usercode import summary_of
 from smoketest.workload.workload import PhaseMarker, StepPhase, loss_value
 
@@ -160,12 +161,14 @@ class StepAgain:
         file = self._job.record_file
         if file is None:
             return
-        told = exchange.FromDevice(kind=self._job.device.kind, losses=losses)
-        if self._state is not None and all(loss is not None for loss in losses):
-            with self._off_the_record():
+        told = exchange.FromDevice(self._job.device.kind, losses)
+        with self._off_the_record():
+            if None in losses:
+                self._record_first_bad_step(told, losses.index(None))
+            elif self._state is not None:
                 self._record_step(told)
-        elif self._state is None:
-            told.problem = "the state before the traced step was not kept"
+            else:
+                told.problem = "the state before the traced step was not kept"
         told.batch = exchange.batch_of(self._workload, self._index)
         try:
             exchange.write(told, file)
@@ -177,11 +180,30 @@ class StepAgain:
         try:
             snapshot.put_back(self._workload, self._state)
             told.record = record_step(self._workload, self._index, marker=self._marker("recorded"))
+            told.index = self._index
         except snapshot.NotKept as reason:
             told.problem = str(reason)
         except BaseException as error:
             self._raise_if_not_ours(error)
             told.problem = f"the step made again to record it raised {summary_of(error)}"
+
+    def _record_first_bad_step(self, told: exchange.FromDevice, index: int) -> None:
+        """Record the step that spoiled the weights, in a run from the start: what comes after it tells nothing."""
+        if index >= MOST_STEPS or not self._workload.is_split:
+            told.problem = f"the loss of step {index + 1} is not finite"
+            return
+        try:
+            workload = build(self._job.check, self._job.device)
+            for step in range(index + 1):
+                if step < index - 1:
+                    workload.step(step)
+                    continue
+                told.index, told.record = step, record_step(workload, step, marker=self._marker("recorded"))
+                if any(gradient.not_finite for gradient in told.record.gradients.values()):
+                    return
+        except BaseException as error:
+            self._raise_if_not_ours(error)
+            told.record, told.problem = None, f"the steps made again to record one raised {summary_of(error)}"
 
     @property
     def has_bad_gradients(self) -> bool:

@@ -59,16 +59,23 @@ def _forward(crossing: Crossing, event: Event) -> Seen:
 
 def _backward(crossing: Crossing, event: Event) -> Seen:
     """A gradient is made by the backward of what takes the tensor: the innermost of the modules that do."""
-    takers = [name for name in event.takers if not any(other.startswith(f"{name}.") for other in event.takers if name)]
-    takers = list(dict.fromkeys(name for name in takers if name)) or (event.takers and [""]) or []
+    names = {name for name, _ in event.takers}
+    takers = {name: line for name, line in event.takers if not any(_is_inside(other, name) for other in names)}
+    line = event.line
     if takers:
-        named = ", ".join(map(_shown, takers[:_MOST_TAKERS])) + (", …" if len(takers) > _MOST_TAKERS else "")
-        what, module = f"the gradient of the input of {named}", takers[-1]
+        listed = list(takers)
+        named = ", ".join(map(_shown, listed[:_MOST_TAKERS])) + (", …" if len(listed) > _MOST_TAKERS else "")
+        what, module = f"the gradient of the input of {named}", listed[-1]
+        line = takers[module]
     elif crossing.module:
         what, module = f"the gradient of the output of {crossing.module}", event.around or ""
     else:
         what, module = "the gradient of the model's output", None
-    return Seen(_key(crossing), "gradient of a value", what, module, "backward", event.digest, event.line)
+    return Seen(_key(crossing), "gradient of a value", what, module, "backward", event.digest, line)
+
+
+def _is_inside(other: str, module: str) -> bool:
+    return other != module and (not module or other.startswith(f"{module}."))
 
 
 def _key(crossing: Crossing) -> str:

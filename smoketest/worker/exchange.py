@@ -25,14 +25,17 @@ class FromDevice:
     Attributes:
         kind: of the device.
         losses: of all steps, the traced one last; None for one that is not finite.
-        record: of the traced step; None where there is none.
-        problem: why there is none.
+        record: of one step; None where there is none.
+        index: of that step. The traced one begins in the state that was kept; an earlier one, the first whose loss or
+            gradients are not finite, in what a run from the start comes to.
+        problem: why there is no record.
         batch: of the traced step, as `make_batch` gave it.
     """
 
     kind: str
     losses: list[float | None]
     record: Record | None = None
+    index: int = -1
     problem: str | None = None
     batch: list[Digest] = field(default_factory=list)
 

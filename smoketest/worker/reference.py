@@ -120,29 +120,41 @@ class _Reference:
         Raises:
             _Incomparable: they draw other random numbers, or have other batches.
         """
-        last = self._planned - 1
-        losses = [self._step(index) for index in range(last)]
-        if not exchange.same(exchange.batch_of(self._workload, last), self._told.batch):
-            raise _Incomparable(
-                "make_batch gives other values in another process: seed what it draws, by its argument `step`"
-            )
-        traced = self._traced(last)
-        losses.append(traced.loss if traced is not None else self._step(last))
-        if self._draws and self._told.kind == "neuron":
+        told = self._told
+        losses, record = self._steps(self._planned - 1)
+        if self._draws and told.kind == "neuron":
             raise _Incomparable(
                 "the steps draw random numbers (dropout?), and the device's are not the CPU's: switch them off for a"
                 " comparison, by the model's options or model.eval() in make_model"
             )
         compared = _Compared(losses)
-        tolerances = self._tolerances(traced)
-        errors = relative_errors(self._told.losses, losses)
+        tolerances = self._tolerances(record)
+        errors = relative_errors(told.losses, losses)
         compared.error = max((error for error in errors if math.isfinite(error)), default=None)
         compared.first_loss = self._first_loss(losses, tolerances)
-        if traced is None or self._told.record is None:
-            compared.apart = self._told.problem or "the traced step's loss is not finite"
+        if record is None or told.record is None:
+            compared.apart = told.problem or "the device left no record of it"
+        elif record.loss is None:
+            compared.apart = f"plain CPU's loss of step {told.index + 1} is not finite either"
         else:
-            self._tensors(compared, traced, self._told.record, tolerances)
+            self._tensors(compared, record, told.record, tolerances)
         return compared
+
+    def _steps(self, last: int) -> tuple[list[float | None], Record | None]:
+        """The losses of all steps, and the record of the one that the device recorded."""
+        told = self._told
+        losses: list[float | None] = []
+        record = None
+        for index in range(last + 1):
+            if index == last and not exchange.same(exchange.batch_of(self._workload, last), told.batch):
+                raise _Incomparable(
+                    "make_batch gives other values in another process: seed what it draws, by its argument `step`"
+                )
+            made = None
+            if told.record is not None and index == told.index:
+                made = record = self._devices_step(index) if index == last else self._own_step(index)
+            losses.append(made.loss if made is not None else self._step(index))
+        return losses, record
 
     def observations(self, compared: _Compared) -> list[Observation]:
         """NST106: what differs first, if anything does."""
@@ -165,22 +177,34 @@ class _Reference:
         self._draws |= bool(before) and not torch.equal(before[0], torch.get_rng_state())
         return loss
 
-    def _traced(self, index: int) -> Record | None:
+    def _devices_step(self, index: int) -> Record | None:
         """The traced step from the device's state; None where that cannot be had."""
-        if self._told.record is None:
-            return None
-        self._job.emit(PhaseStarted(name="compare"))
         try:
-            record = self._recorded(index)
+            return self._checked(self._recorded(index))
         except snapshot.NotKept as reason:
             self._told.problem, self._told.record = str(reason), None
             return None
+
+    def _own_step(self, index: int) -> Record | None:
+        """A step from this run's own state, which is kept for making it again."""
+        try:
+            self._workload.prepare(index)
+            snapshot.keep(self._workload, self._state)
+            return self._checked(self._recorded(index))
+        except snapshot.NotKept as reason:
+            self._told.problem, self._told.record = str(reason), None
+            return None
+
+    def _checked(self, record: Record) -> Record:
         self._draws |= record.draws
-        if record.draws and self._told.kind != "neuron" and record.random_after != self._told.record.random_after:
+        device = self._told.record
+        same = device is not None and record.random_after == device.random_after
+        if record.draws and self._told.kind != "neuron" and not same:
             raise _Incomparable("the step draws other random numbers on the device than on plain CPU")
         return record
 
     def _recorded(self, index: int, spread: float = 0.0, seed: int = 0) -> Record:
+        self._job.emit(PhaseStarted(name="rounding" if spread else "compare"))
         snapshot.put_back(self._workload, self._state, spread, seed)
         self._job.breadcrumb.enter(index, self._planned, "compared", None)
         return record_step(self._workload, index, self._walker.line)
@@ -230,21 +254,20 @@ class _Reference:
             self._job.note("parity of single tensors, all of them", "there are too many to keep: the rest was left out")
         found = differences(ours, theirs, tolerances)
         if found:
-            self._job.emit(PhaseStarted(name="rounding"))
             rounded = [self._rounded(seed, tolerances, optimizer) for seed in range(1, ROUNDINGS + 1)]
             found = differences(ours, theirs, tolerances, rounded)
         compared.differing = found
 
     def _rounded(self, seed: int, tolerances: Tolerances, optimizer: str) -> dict[str, Digest]:
-        record = self._recorded(self._planned - 1, tolerances.unit, seed)
+        record = self._recorded(self._told.index, tolerances.unit, seed)
         return {seen.key: seen.digest for seen in seen_of(record, optimizer)}
 
     def _tensor_differs(self, compared: _Compared) -> Observation:
         first = compared.differing[0]
         seen: Seen = first.seen
-        parts = [
-            f"step {self._planned} of {self._planned} (traced): {seen.what} differs from plain CPU's, {_by(first)}"
-        ]
+        index = self._told.index
+        step = f"step {index + 1} of {self._planned}" + (" (traced)" if index == self._planned - 1 else "")
+        parts = [f"{step}: {seen.what} differs from plain CPU's, {_by(first)}"]
         if len(compared.differing) > 1:
             parts.append(f"it is the first of {len(compared.differing):,} among {compared.tensors:,} tensors compared")
         parts.append(self._about_losses(compared))
