@@ -127,15 +127,21 @@ def _finding(report: Report, finding: Finding, cause: str | None, remedy: str | 
         yield 2, _text((finding.op, "bold"), f"  {title}{phase} {rule}")
     else:
         yield 2, _text((title, "bold"), f"{phase} {rule}")
-    code = f"  {finding.site.code}" if finding.site and finding.site.code else ""
-    yield 4, _text((words.place(finding.site) if finding.site else words.no_place(finding), "cyan"), (code, "dim"))
-    crossing, modules = words.crossing(finding), words.modules(finding)
-    often = words.amount(finding) + (f", {crossing} to and from the host" if crossing else "")
-    yield 4, _text(often + (f", in {modules}" if modules else ""))
+    if finding.class_ != "environment":  # which has neither line nor count
+        yield from _where(finding)
     if cause:
         yield 4, _text(cause)
     if remedy:
         yield 4, _text(("instead: ", "green"), remedy)
+
+
+def _where(finding: Finding) -> Iterator[_Line]:
+    """Its line, how often, and in which modules."""
+    code = f"  {finding.site.code}" if finding.site and finding.site.code else ""
+    yield 4, _text((words.place(finding.site), "cyan"), (code, "dim"))
+    crossing, modules = words.crossing(finding), words.modules(finding)
+    often = words.amount(finding) + (f", {crossing} to and from the host" if crossing else "")
+    yield 4, _text(often + (f", in {modules}" if modules else ""))
 
 
 def _text(*parts: str | tuple[str, str]) -> Text:
