@@ -360,13 +360,17 @@ def _run(
         run_step(compiled, index)
     except Exception as raised:  # Dynamo, AOTAutograd, a kernel of the device or the user's code: all are reported
         text = _text_of(raised)
-        frames = frames_of(text) or _traceback(raised)
+        with compat.derivatives_noted() as derivatives:
+            eager_too = _raises(run_step, model, index)
+        # What cannot be differentiated twice is found in the second backward; it is the first that has the line.
+        twice = derivatives[0] if derivatives and "double backward" in text else ()
+        frames = twice or frames_of(text) or _traceback(raised)
         return CaptureError(
             type=type(raised).__name__,
             message=_first_paragraph(text),
             id=break_id(text),
             frames=frames,
-            eager_too=_raises(run_step, model, index),
+            eager_too=eager_too,
             own_run=any(error in recorder.raised for error in _chain(raised)),
         )
     return None

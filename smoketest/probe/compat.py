@@ -5,8 +5,10 @@ Checked against torch 2.13; ``tests/probe/test_compat.py`` fails when one of the
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -34,6 +36,7 @@ __all__ = [
     "compiled_backwards",
     "compiled_in_place",
     "core_decompositions",
+    "derivatives_noted",
     "dynamo_is_off",
     "frame_records",
     "fresh_dynamo",
@@ -257,6 +260,34 @@ def compiled_backwards(results: Any) -> list[Any]:
 
 _VIEWS = 4
 """So many views may lie between a result and the graph that made it."""
+
+
+@contextmanager
+def derivatives_noted() -> Iterator[list[tuple[tuple[str, int], ...]]]:
+    """Note where derivatives are taken that are to be differentiated again (``create_graph=True``).
+
+    Not while Dynamo traces: it knows ``torch.autograd.grad`` by its identity. Gives lists of frames, innermost first; a
+    function imported by its own name beforehand goes unseen.
+    """
+    seen: list[tuple[tuple[str, int], ...]] = []
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = inspect.signature(function)
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            if parameters.bind(*args, **kwargs).arguments.get("create_graph"):
+                stack = traceback.extract_stack()[:-1]
+                seen.append(tuple((frame.filename, frame.lineno or 0) for frame in reversed(stack)))
+            return function(*args, **kwargs)
+
+        return noted
+
+    grad, backward = torch.autograd.grad, torch.autograd.backward
+    torch.autograd.grad, torch.autograd.backward = noting(grad), noting(backward)
+    try:
+        yield seen
+    finally:
+        torch.autograd.grad, torch.autograd.backward = grad, backward
 
 
 def compile_id() -> str | None:

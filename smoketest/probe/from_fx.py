@@ -78,4 +78,6 @@ def value_spec(value: Any) -> Any:
         return Symbolic(str(value))
     if isinstance(value, (list, tuple)):
         return tuple(value_spec(item) for item in value)
+    if isinstance(value, torch._ops.OpOverload):
+        return Other(name_of(value))
     return value if isinstance(value, _PLAIN) else Other(type(value).__name__)

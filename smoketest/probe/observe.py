@@ -10,7 +10,7 @@ from dataclasses import replace
 from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.operators.reported_lowering import reported_lowering
 from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin
-from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Ref, Symbolic, TensorSpec, inputs_of, one_op
+from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref, Symbolic, TensorSpec, inputs_of, one_op
 from smoketest.probe.limits import Limit
 from smoketest.probe.lowering_worker import Answer
 from smoketest.probe.recompiles import recompiled
@@ -159,6 +159,11 @@ def not_importable(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> 
     if isinstance(node.target, HigherOrder):
         name = node.target.name
         message = f"Higher-order operation '{name}' not implemented in the FxImporter (tried '_import_hop_{name}')"
+        held = next(
+            (str(value.text) for value in inputs_of(node) if isinstance(value, Other) and "::" in value.text), None
+        )
+        if held is not None:
+            message += f"; PyTorch puts it around {held}"
     else:
         name = str(node.target).removeprefix("unknown:")
         message = f"the importer does not know the function {name}, which the graph calls"

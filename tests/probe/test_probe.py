@@ -256,6 +256,43 @@ def test_a_higher_order_op_the_importer_does_not_know_is_named(probed: Probe) ->
     assert_sums_agree(result)
 
 
+def test_a_higher_order_op_of_pytorchs_own_is_told_with_the_op_in_it(probed: Probe) -> None:
+    class Factors(Weighted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = (x * self.weight) @ x.T
+            return torch.linalg.cholesky(x + torch.eye(3))
+
+    result = probed(Factors(), torch.rand(3, 4))
+    effects = found(result, "NST202")["with_effects", "forward"]
+    assert effects.message == (
+        "Higher-order operation 'with_effects' not implemented in the FxImporter (tried '_import_hop_with_effects'); "
+        "PyTorch puts it around aten::_linalg_check_errors"
+    )
+    assert (effects.site and effects.site.line) == line(Factors, 2)
+    assert ("aten::linalg_cholesky_ex", "forward") in found(result, "NST201")
+
+
+class Penalty(Weighted):
+    """Differentiates within forward what is differentiated once more in backward."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        score = self.scored(x).sum()
+        (slope,) = torch.autograd.grad(score, x, create_graph=True)
+        return slope.square()
+
+    def scored(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight).tanh()
+
+
+def test_a_derivative_of_a_derivative_is_refused_at_the_line_of_the_first(probed: Probe) -> None:
+    refused = found(probed(Penalty(), torch.rand(3, 4)), "NST202")[None, "backward"]
+    assert (refused.site and refused.site.line) == line(Penalty, 3)
+    assert refused.message == (
+        "torch.compile raises RuntimeError: torch.compile with aot_autograd does not currently support double backward"
+    )
+
+
 def test_a_size_marked_dynamic_is_refused(probed: Probe) -> None:
     x = torch.rand(3, 4)
 
