@@ -208,7 +208,8 @@ class GraphInfo(Model):
     """One captured graph and how far it got on the lowering ladder.
 
     ``nodes`` counts what calls something; ``lowered``, ``failed``, ``unknown`` and ``not_reached`` say what became of
-    each of them and add up to it (null in reports of before they were counted).
+    each of them and add up to it (null in reports of before they were counted). From a device run: ``first_ms`` is how
+    long compilation and first run took, ``steady_ms`` the median of later runs, both until the device was done.
     """
 
     id: Text
@@ -220,6 +221,8 @@ class GraphInfo(Model):
     failed: int | None = None
     unknown: int | None = None
     not_reached: int | None = None
+    first_ms: float | None = None
+    steady_ms: float | None = None
 
 
 class CompilePart(Model):

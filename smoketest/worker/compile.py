@@ -12,6 +12,7 @@ from smoketest.probe.probe import ProbeResult, probe
 from smoketest.supervise.protocol import Facts, FindingsSoFar, Note, PhaseStarted, Progress, Result
 from smoketest.worker import describe
 from smoketest.worker.job import Job
+from smoketest.worker.on_device import with_device
 from smoketest.workload import Workload, build
 from smoketest.workload.usercode import blame_user
 
@@ -39,16 +40,18 @@ def run(job: Job) -> None:
         return
     _warm_up(made)
     phase = _Phase(job)
+    steps = min(job.check.training.steps, _MOST_STEPS)
     result = probe(
         made.model,
         made.forward_backward,
         profile=profile,
         site_policy=job.policy,
-        steps=min(job.check.training.steps, _MOST_STEPS),
+        steps=steps,
         fullgraph=job.check.compile.fullgraph,
         op_timeout=job.check.compile.op_timeout,
         on_progress=phase.tell,
     )
+    result = with_device(job, made, result, steps)
     if job.check.training.steps > _MOST_STEPS:
         job.note("recompiles that later batches cause", f"the compile probe takes the first {_MOST_STEPS} batches")
     if not result.graphs:

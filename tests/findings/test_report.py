@@ -118,7 +118,8 @@ def test_keys_are_those_of_the_design_in_its_order() -> None:
         "optimizer_ms",
         "compiling",
     ]
-    graph = ["id", "direction", "nodes", "status", "stage", "lowered", "failed", "unknown", "not_reached"]
+    counts = ["lowered", "failed", "unknown", "not_reached"]
+    graph = ["id", "direction", "nodes", "status", "stage", *counts, "first_ms", "steady_ms"]
     assert list(data["compile"]["graphs"][0]) == graph
     assert list(data["findings"][0]["site"]) == ["file", "line", "code"]
     assert list(data["findings"][0]["modules"][0]) == ["pattern", "calls"]

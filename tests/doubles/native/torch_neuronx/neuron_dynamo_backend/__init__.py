@@ -3,7 +3,6 @@
 The compiler stands after the lowering, where neuronx-cc does. [PRE] internals 3.1, steps 5 and 6
 """
 
-import os
 import signal
 import subprocess
 import time
@@ -78,7 +77,7 @@ class _Misbehaving:
         from torch_neuronx._runtime import RUNTIME
 
         if self.wanted == "dies":
-            os.kill(os.getpid(), signal.SIGSEGV)  # [USER] NCC_IBTN006: no exception to catch
+            signal.raise_signal(signal.SIGSEGV)  # [USER] NCC_IBTN006: no exception to catch
         if self.wanted == "slow" and self.calls == 1:
             time.sleep(1.0)
         if self.wanted == "late" and self.calls == 1:
