@@ -22,6 +22,7 @@ from smoketest.witness import hidden
 from smoketest.witness.context import Context
 from smoketest.witness.dispatch import DispatchWitness
 from smoketest.witness.kernels import Kernels
+from smoketest.witness.printing import Prints
 from smoketest.witness.reconcile import Evidence, host_syncs, observations
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 from smoketest.witness.tracker import Tracker
@@ -177,6 +178,7 @@ class Watch:
             self._kernels = stack.enter_context(Kernels(device.device))
         taken = self._kernels.take if self._kernels is not None else tracker.take
         self._witness = DispatchWitness(origins, context, device.torch_device, taken)
+        stack.enter_context(Prints(self._witness.printed))
         stack.enter_context(self._witness)
 
     def _evidence(self) -> Evidence:

@@ -22,6 +22,7 @@ __all__ = [
     "overloads_of",
     "registry_is_readable",
     "storage_key",
+    "tensor_printer",
 ]
 
 NO_SEQUENCE = 2**64 - 1
@@ -40,6 +41,12 @@ def next_sequence_number() -> int:
     """The number the next autograd node made on this thread gets: the one made last has this minus one."""
     number: int = torch._C._autograd._get_sequence_nr()
     return number
+
+
+def tensor_printer() -> Any | None:
+    """The module whose function ``_str`` makes the text of a tensor; None where this PyTorch has no such."""
+    module = getattr(torch, "_tensor_str", None)
+    return module if callable(getattr(module, "_str", None)) else None
 
 
 def has_forward_hooks(module: torch.nn.Module) -> bool:

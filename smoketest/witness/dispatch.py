@@ -22,6 +22,7 @@ __all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Signature", "signat
 
 _MAX_SIGNATURES = 8
 _MAX_TENSORS = 8
+_PRINTING = "aten::_to_copy"  # what a tensor of a device is copied with, to be printed
 _SHORT = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "b8",
@@ -132,6 +133,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.failed: FailedOp | None = None
         self.error: BaseException | None = None
         self.threads: set[int] = set()
+        self._lock = threading.Lock()
         self.strays: set[tuple[str, Phase | None]] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -181,24 +183,42 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if on_device and not fell_back and not origin.in_optimizer and phase != "optimizer":
             sync = sync_cause(op, args, kwargs, tensors, result, self.torch_device)
         key = OpKey(op, phase, origin.module, origin.line, frozenset(fell_back), on_device, sync)
+        with self._lock:
+            calls = self._calls_of(key, signature)
+            calls.seconds += seconds
+            calls.kernels.update(fell_back)
+            if self._copied is not None:
+                calls.copies += self._copied()
+            if fell_back or sync == "copy":
+                calls.bytes += sum(_bytes(tensor) for tensor in crossing if tensor.device.type == self.torch_device)
+            if on_device and "cpu" in places:
+                calls.host_bytes += sum(
+                    _bytes(tensor) for tensor in tensors if tensor.device.type == "cpu" and tensor.dim()
+                )
+            self.counted(key, calls)
+        return result
+
+    def printed(self, tensor: Tensor) -> None:
+        """A tensor is about to be printed, for which PyTorch turns this mode off (see `smoketest.witness.printing`)."""
+        if tensor.device.type != self.torch_device or self._context.phase == "setup":
+            return
+        origin = self._origins.of(_PRINTING, needs_grad=False)
+        phase = origin.phase(self._context)
+        if origin.in_optimizer or phase == "optimizer":
+            return
+        key = OpKey(_PRINTING, phase, origin.module, origin.line, frozenset(), on_device=True, sync="print")
+        with self._lock:
+            self._calls_of(key, ((tensor.dtype, tuple(tensor.shape)),)).bytes += _bytes(tensor)
+
+    def _calls_of(self, key: OpKey, signature: Signature) -> Calls:
+        """The calls of `key`, with one more."""
         calls = self.calls.get(key)
         if calls is None:
             calls = self.calls[key] = Calls()
         calls.count += 1
-        calls.seconds += seconds
-        calls.kernels.update(fell_back)
-        if self._copied is not None:
-            calls.copies += self._copied()
-        if fell_back or sync == "copy":
-            calls.bytes += sum(_bytes(tensor) for tensor in crossing if tensor.device.type == self.torch_device)
-        if on_device and "cpu" in places:
-            calls.host_bytes += sum(
-                _bytes(tensor) for tensor in tensors if tensor.device.type == "cpu" and tensor.dim()
-            )
         if len(calls.signatures) < _MAX_SIGNATURES:
             calls.signatures[signature] = None
-        self.counted(key, calls)
-        return result
+        return calls
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run one op."""

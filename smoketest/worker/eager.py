@@ -29,6 +29,7 @@ from smoketest.witness.context import Context
 from smoketest.witness.dispatch import DispatchWitness, FailedOp
 from smoketest.witness.kernels import Kernels
 from smoketest.witness.moved import Move, StrayUse
+from smoketest.witness.printing import Prints
 from smoketest.witness.registry import Registry
 from smoketest.witness.signatures import Signatures
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
@@ -181,6 +182,7 @@ class EagerRun:
         with suppress(Exception):  # the first step tells of it
             given = list(tensors_in(workload.make_batch(0)))
             self.move.look_at_batch(given, tensors_in(workload.batch(0)))
+
     def count_copies(self, workload: Workload) -> None:
         """Have the copies witness look at one step more."""
         self.with_copies = copied.one_step_more(self.job, workload, self.planned - 1, self.context, self.tracker)
@@ -288,8 +290,8 @@ class EagerRun:
         strays = self.move.strays if self.move is not None else []
         use = StrayUse(strays, device.torch_device) if strays else None
         self.stray_use = use.use if use is not None else {}
-        followed = FollowThreads(witness, modules)
-        return _Tracing(self, witness, [part for part in (modules, kernels, use, followed) if part is not None])
+        also = (FollowThreads(witness, modules), Prints(witness.printed))
+        return _Tracing(self, witness, [part for part in (modules, kernels, use, *also) if part is not None])
 
     def origins(self, workload: Workload) -> tuple[ModuleStack, Origins]:
         """What finds module and line of an op; the module stack is not entered yet."""

@@ -26,6 +26,12 @@ class Net(nn.Module):
         picked = y[y.detach() > 0].sum()
         chosen = torch.masked_select(y, y.detach() > 0).sum()
         kept = y.detach().cpu()
+        numbers = y.detach()[0].tolist()
+        array = y.detach()[1].cpu().numpy()
+        whole = int(y.detach()[0, 1])
+        text = f"{y.detach()[0, 2]}"
+        same = torch.equal(y.detach(), y.detach())
+        counts = torch.unique(places)
         later = y.detach().to("cpu", non_blocking=True)
         moved = torch.ones(4).to(x.device)
         rows = y[torch.tensor([0, 1], device=x.device)]
@@ -83,7 +89,38 @@ def test_each_way_to_wait_for_the_device_is_a_finding_at_its_line(waiting: Any) 
         "picked = y[y.detach() > 0].sum()": ("aten::index.Tensor", "forward", 1),
         "chosen = torch.masked_select(y, y.detach() > 0).sum()": ("aten::masked_select", "forward", 1),
         "kept = y.detach().cpu()": ("aten::_to_copy", "forward", 1),
+        "numbers = y.detach()[0].tolist()": ("aten::_to_copy", "forward", 1),
+        "array = y.detach()[1].cpu().numpy()": ("aten::_to_copy", "forward", 1),
+        "whole = int(y.detach()[0, 1])": ("aten::_local_scalar_dense", "forward", 1),
+        'text = f"{y.detach()[0, 2]}"': ("aten::_local_scalar_dense", "forward", 1),
     }
+
+
+def test_a_wait_in_an_op_that_fell_back_is_the_fallbacks_finding_at_the_same_line(waiting: Any) -> None:
+    fell_back = {f.site.code: f.op for f in waiting.findings if f.rule == "NST101" and f.phase == "forward"}
+    assert fell_back["same = torch.equal(y.detach(), y.detach())"] == "aten::equal"
+    assert fell_back["counts = torch.unique(places)"] == "aten::_unique2"
+
+
+def test_a_tensor_that_is_printed_is_a_wait_at_the_line_that_prints(run_worker: Any, tmp_path: Path) -> None:
+    file = tmp_path / "printing.py"
+    file.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Net(nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        y = super().forward(x)\n"
+        "        print(y)\n"
+        "        return y\n"
+        "def make_model():\n"
+        "    return Net(4, 4)\n"
+        "def make_batch(step):\n"
+        "    return (torch.ones(2, 4),), {}\n"
+        "def loss_fn(output, batch):\n"
+        "    return output.square().mean()\n"
+    )
+    worker = run_worker({"workload": str(file), "training": {"steps": 1}})
+    assert waits(worker).keys() == {"print(y)"}
 
 
 def test_the_cost_of_a_copy_and_the_module_that_waits_are_told(waiting: Any) -> None:
