@@ -128,7 +128,7 @@ class EagerRun:
         """Have one step more counted for the estimate whether the job fits; what falls back in it is evidence too."""
         clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing, _say_nothing)
         sizing.one_step_more(self.job, workload, self.planned, self.signatures, clock.phase)
-        self.gather(clock, "timed")
+        self.gather(clock, "traced")  # under a mode, too, which can change the names
         self.send_findings()
 
     def traced_step(self, workload: Workload, index: int) -> None:
