@@ -2,8 +2,8 @@
 
 A tensor may differ from the eager one by the larger of two measures: a share of its size, by the coarsest dtype of the
 step, and a multiple of what the eager step itself does where every parameter is off by a rounding error. The second is
-measured: it is large where gradients cancel, and small everywhere else. Shares and multiple are those of the
-comparison with plain CPU (docs/rules/NST106.md), for the reasons given there: fused code sums in another order.
+measured: it is large where gradients cancel, and small everywhere else (docs/rules/NST208.md). Shares and multiple are
+those of the comparison with plain CPU, `smoketest.witness.parity`, which this room does not import.
 """
 
 from __future__ import annotations

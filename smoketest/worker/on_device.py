@@ -20,6 +20,11 @@ _BACKEND = "neuron"
 _PREDICTED = ("NST201", "NST202", "NST207")
 """Rules by which the probe foretells what a device's compiler does."""
 
+_NO_DEVICE = NotChecked(
+    what="what the Neuron compiler makes of the graphs, and whether its code gives what eager code gives",
+    why="only a device runs it: what runs here is the CPU's code",
+)
+
 
 def with_device(job: Job, made: Workload, predicted: ProbeResult, steps: int) -> ProbeResult:
     """The probe's result, and on a real device what came of compiling and running the step there.
@@ -33,7 +38,7 @@ def with_device(job: Job, made: Workload, predicted: ProbeResult, steps: int) ->
         steps: how many batches are run.
     """
     if job.device.kind != "neuron":
-        return predicted
+        return _noting(predicted, [_NO_DEVICE])
     job.emit(FindingsSoFar(findings=merge(predicted.observations)))
     job.emit(PhaseStarted(name="compile on the device"))
     backend = lookup_backend(_BACKEND)

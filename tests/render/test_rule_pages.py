@@ -13,6 +13,7 @@ SECTIONS = [
 RAISED = ["NST101", "NST102", "NST103", "NST104", "NST105", "NST201", "NST202", "NST204", "NST205", "NST206", "NST207"]
 
 RAISED += ["NST301", "NST302", "NST303", "NST304"]
+RAISED += ["NST203", "NST208"]  # on a device
 
 
 @pytest.mark.parametrize("rule", RAISED)
@@ -25,4 +26,4 @@ def test_every_rule_that_can_be_raised_has_a_page_with_all_sections(rule: str) -
 
 
 def test_there_are_no_pages_for_rules_that_no_code_raises() -> None:
-    assert sorted(file.stem for file in (ROOT / "docs" / "rules").glob("*.md")) == RAISED
+    assert sorted(file.stem for file in (ROOT / "docs" / "rules").glob("*.md")) == sorted(RAISED)
