@@ -230,6 +230,7 @@ class _Sweep:
         self._dynamic_inputs: set[tuple[str, Ref]] = set()
         self._whole: dict[str, Lowered] = {}
         self._hits: dict[tuple[str, str], dict[str, None]] = {}
+        self._in_company: set[tuple[str, str]] = set()
 
     def lower(self, process: Lowers, judge: Judge, tell: OnProgress) -> None:
         """Lower every distinct op, then every graph none of whose nodes stands in the way."""
@@ -309,9 +310,10 @@ class _Sweep:
             self.observations.append(refused)
             self._keep(refused, f"graph {graph.id} as a whole", whole, answer.sentence)
             culprit = rest.node_of(answer.node)
-            if culprit is None or culprit.target == "placeholder" or len(cut) - len(alone) >= _MOST_IN_COMPANY:
+            if culprit is None or not culprit.is_op or len(cut) - len(alone) >= _MOST_IN_COMPANY:
                 return
             cut.add(culprit.name)
+            self._in_company.add((graph.id, culprit.name))
 
     def _lowers(self, graph: CapturedGraph, node: NodeSpec) -> bool:
         verdict = self._of_node.get((graph.id, node.name))
@@ -353,9 +355,16 @@ class _Sweep:
         """What became of the nodes of a graph."""
         became: Counter[str] = Counter()
         for node in _calls(self._prepared[graph.id]):
-            verdict = self._of_node.get((graph.id, node.name))
-            became["not_reached" if verdict is None else _AS_NODE[verdict.outcome]] += 1
+            outcome = self._outcome(graph, node)
+            became["not_reached" if outcome is None else _AS_NODE[outcome]] += 1
         return NodeCounts(**became)
+
+    def _outcome(self, graph: CapturedGraph, node: NodeSpec) -> Outcome | None:
+        """What is to be said of a node, alone and in its graph; None where it was not reached."""
+        verdict = self._of_node.get((graph.id, node.name))
+        if verdict is None:
+            return None
+        return worst(verdict.outcome, "unknown" if (graph.id, node.name) in self._in_company else verdict.outcome)
 
     def info(self, graph: CapturedGraph) -> GraphInfo:
         """How far a graph got."""
@@ -393,11 +402,10 @@ class _Sweep:
         found: dict[str, Outcome] = {}
         for graph in self._seen.graphs:
             for node in _calls(self._prepared[graph.id]):
-                verdict = self._of_node.get((graph.id, node.name))
-                if verdict is None:
+                outcome = self._outcome(graph, node)
+                if outcome is None:
                     continue
                 called = graph.origins[node.name].called_as or str(node.target)
-                outcome = verdict.outcome
                 if called != node.target and outcome == "lowers":
                     outcome = "decomposed"
                 op = functional_overload(_IN_EAGER.get(called, called))

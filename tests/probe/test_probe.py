@@ -546,7 +546,9 @@ def test_without_the_ops_that_fail_alone_all_that_fails_in_company_is_found_in_o
         "'tensor<?x4xf32>'"
     )
     assert "failed to legalize operation 'torch.constant.int'" in company[2]
-    assert result.graphs[0].status == "failed"
+    assert (result.graphs[0].status, result.graphs[0].failed, result.graphs[0].unknown) == ("failed", 1, 3)
+    outcomes = ("aten::lgamma", "aten::mm", "aten::expand", "aten::flip", "aten::mul.Tensor")
+    assert [result.operators[op] for op in outcomes] == ["fails", "unknown", "unknown", "unknown", "lowers"]
     assert_sums_agree(result)
 
 
@@ -604,6 +606,30 @@ def test_ten_failing_ops_are_ten_findings_of_one_run(probed: Probe) -> None:
     assert len(findings) == 10
     assert {f.site.line for f in findings.values() if f.site} == set(range(line(Ten, 2), line(Ten, 12)))
     assert {f.grounds for f in findings.values()} == {"cannot_lower"}
+
+
+class ManyFine(Weighted):
+    """Some of the hundreds of ops that lower: `python -m tests.probe.sweep_models` takes them all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * self.weight
+        y = [
+            x.sin(), x.cos(), x.exp(), x.abs().log(), x.sqrt(), x.rsqrt(), x.sigmoid(), x.tanh(), x.relu(), x.neg(),
+            x.reciprocal(), x.erf(), x.floor(), x.ceil(), x.sign(), x.square(), x.pow(3.0), x.clamp(0.1, 0.9),
+            x.cumsum(1), x.softmax(1), x.log_softmax(0), x.triu(), x.tril(), x.flip(1), x.roll(1, 1), x.maximum(x + 1),
+            x.minimum(x + 1), x.atan2(x + 1), x.where(x > 0.5, 2 * x), x.masked_fill(x > 0.5, 0.0),
+            nn.functional.gelu(x), nn.functional.silu(x), nn.functional.softplus(x), nn.functional.leaky_relu(x),
+            nn.functional.layer_norm(x, (4,)), x.expm1(), x.log1p(), x.lerp(x + 1, 0.5), x.addcmul(x, x),
+        ]  # fmt: skip
+        z = torch.stack(y).mean(0) + x.amax(1, keepdim=True) + x.sum(0) + x.var(1, keepdim=True) + x.norm()
+        return torch.cat([z, z.unsqueeze(0).squeeze(0)], 1).permute(1, 0).reshape(-1)[2:9]
+
+
+def test_ops_that_lower_are_no_finding(probed: Probe) -> None:
+    result = probed(ManyFine(), torch.rand(3, 4) + 0.1)
+    assert [f.message for f in merge(result.observations)] == []
+    assert len(result.operators) > 50
+    assert set(result.operators.values()) <= {"lowers", "decomposed"}
 
 
 def test_progress_is_told(probed: Probe) -> None:
