@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint shipped conformance bench sweep examples doubles first-contact clean
+.PHONY: help smoke test lint shipped conformance bench sweep sweep-models repros examples doubles first-contact clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -31,6 +31,12 @@ bench: $(INSTALLED) ## What performance claims are measured with, as ratios in o
 
 sweep: $(INSTALLED) ## Make the table of ops that cannot be lowered anew, with torch-mlir
 	$(BIN)/python -m smoketest.probe.sweep smoketest/operators/data/cannot_lower.json
+
+sweep-models: $(INSTALLED) ## A model around each of PyTorch's operator samples through the compile probe (5 minutes)
+	$(BIN)/python -m tests.probe.sweep_models
+
+repros: $(INSTALLED) ## Run every repro file below reports/ alone, in a process of its own
+	$(BIN)/python -m tests.probe.run_repros reports/
 
 doubles: $(INSTALLED) ## The suite for the real device on all doubles of torch-neuronx, the long form (3 minutes)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/neuron
