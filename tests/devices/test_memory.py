@@ -255,8 +255,35 @@ def test_the_device_module_answers_what_it_can_and_has_no_invented_numbers() -> 
         neuron.synchronize()
     with pytest.raises(ValueError, match="Invalid device id: 3"):
         neuron.set_device(3)
-    for absent in ("memory_allocated", "memory_stats", "get_device_properties", "get_dynamo_metrics"):
-        assert not hasattr(neuron, absent)
+    assert not hasattr(neuron, "get_device_properties")
+
+
+def test_memory_is_counted_from_the_first_question_on() -> None:
+    neuron = torch.neuron  # type: ignore[attr-defined]
+    x = torch.zeros(1000, device="neuron", requires_grad=True)
+    before = neuron.memory_allocated()
+    assert before >= 4000, "what is there already is found"
+    neuron.reset_peak_memory_stats()
+    y = x.exp()
+    view = y[:10]
+    assert neuron.memory_allocated() - before == 4000, "a view takes nothing"
+    total = y.sum()
+    del y, view
+    assert neuron.memory_allocated() - before == 4004, "autograd keeps the result of exp"
+    total.backward()  # type: ignore[no-untyped-call]
+    assert neuron.memory_allocated() - before == 4004, "the gradient in its place"
+    assert neuron.max_memory_allocated() - before >= 8004
+    del total
+    x.grad = None
+    assert neuron.memory_allocated() == before
+    stats = neuron.memory_stats()["allocated_bytes"]
+    assert stats["current"] == before
+    assert stats["allocated"] - stats["freed"] == before
+    assert neuron.memory_reserved() == 0
+    with torch.no_grad():
+        x.add_(1)
+        x.data = x.data * 2
+    assert neuron.memory_allocated() == before
 
 
 def test_events_and_streams_measure_and_wait_for_nothing() -> None:

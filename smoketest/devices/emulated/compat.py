@@ -132,8 +132,9 @@ def _retag_through_c_api() -> Callable[[Any, int], None]:
 
 def _retag_through_memory() -> Callable[[Any, int], None]:
     """Without a ctypes call: 0.8 µs less per crossing. Leans on CPython's object layout, see `capsule_retag`."""
-    words = (ctypes.c_int32 * (1 << 60)).from_address(0)
-    pointers = (ctypes.c_int64 * (1 << 59)).from_address(0)
+    # A memoryview's items are faster to reach than those of the ctypes array it is of.
+    words = memoryview((ctypes.c_int32 * (1 << 60)).from_address(0)).cast("B").cast("i")
+    pointers = memoryview((ctypes.c_int64 * (1 << 59)).from_address(0)).cast("B").cast("q")
 
     def retag(capsule: Any, device_type: int) -> None:
         words[(pointers[(id(capsule) + _CAPSULE_POINTER_OFFSET) >> 3] + _DEVICE_TYPE_OFFSET) >> 2] = device_type

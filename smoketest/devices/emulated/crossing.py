@@ -14,18 +14,39 @@ from torch import Tensor
 
 from smoketest.devices.emulated.compat import NAME, capsule_retag, from_dlpack, to_dlpack
 
-__all__ = ["leave", "same_device", "to_cpu", "to_cpu_with_bits", "to_neuron"]
+__all__ = [
+    "CPU_TAG",
+    "leave",
+    "leave_plain",
+    "retag",
+    "same_device",
+    "to_cpu",
+    "to_cpu_with_bits",
+    "to_neuron",
+    "watchers",
+]
 
 _CPU, _EXTENSION = 1, 12  # kDLCPU, kDLExtDev
-_retag = capsule_retag()
+_retag = retag = capsule_retag()
+CPU_TAG = _CPU
 _strided = torch.strided
+watchers: list[Callable[[Tensor], None]] = []
+"""Called with every tensor that comes onto the device; empty unless memory is counted."""
 
 
 def to_neuron(tensor: Tensor) -> Tensor:
     """The device tensor on the memory of a strided CPU tensor without conjugate or negative bit."""
     capsule = to_dlpack(tensor)
     _retag(capsule, _EXTENSION)
-    return from_dlpack(capsule)
+    made = from_dlpack(capsule)
+    if watchers:
+        _tell(made)
+    return made
+
+
+def _tell(made: Tensor) -> None:
+    for watch in watchers:
+        watch(made)
 
 
 def to_cpu(x: Any) -> Any:
@@ -97,4 +118,19 @@ def leave(result: Any) -> Any:
         result = result.resolve_conj().resolve_neg()
     capsule = to_dlpack(result)
     _retag(capsule, _EXTENSION)
-    return from_dlpack(capsule)
+    made = from_dlpack(capsule)
+    if watchers:
+        _tell(made)
+    return made
+
+
+def leave_plain(result: Any) -> Any:
+    """As `leave`, cheaper: for an op that got no conjugate or negative bits and returns no view, as most do."""
+    if isinstance(result, Tensor) and not result.is_complex() and result.layout is _strided:
+        capsule = to_dlpack(result)
+        _retag(capsule, _EXTENSION)
+        made = from_dlpack(capsule)
+        if watchers:
+            _tell(made)
+        return made
+    return leave(result)

@@ -22,8 +22,10 @@ from smoketest.devices.emulated import (
     compat,
     compiler,
     crossing,
+    faults,
     geometry,
     kernels,
+    memory,
     neuron_module,
     recovery,
     substitutes,
@@ -72,7 +74,7 @@ _COMPOSITES_WITH_A_KERNEL = frozenset(
         "aten::one_hot",
     }
 )
-"""What PyTorch makes of other ops unless a backend has a kernel, and then differentiates by a formula, or not at all."""
+"""What PyTorch makes of other ops unless a backend has a kernel; it has a formula for their gradients, or they none."""
 
 _COMPUTED_BY = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 _COMPOSITES_THAT_DO = frozenset({"copy_"})
@@ -124,9 +126,11 @@ def kept_out() -> tuple[types.ModuleType, ...]:
         compat,
         compiler,
         crossing,
+        faults,
         geometry,
         here,
         kernels,
+        memory,
         neuron_module,
         recovery,
         sys.modules[Limits.__module__],

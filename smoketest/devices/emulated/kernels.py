@@ -14,8 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoketest.devices.emulated.compat import Overload, lets_through, on_cpu_key, raw_call
-from smoketest.devices.emulated.crossing import leave, same_device, to_cpu, to_cpu_with_bits
+from smoketest.devices.emulated.compat import Overload, from_dlpack, lets_through, on_cpu_key, raw_call, to_dlpack
+from smoketest.devices.emulated.crossing import (
+    CPU_TAG,
+    leave,
+    leave_plain,
+    retag,
+    same_device,
+    to_cpu,
+    to_cpu_with_bits,
+)
 from smoketest.devices.emulated.geometry import settle, the_cpu_for
 
 __all__ = ["Kernel", "is_view", "kernel_for", "view_kernel"]
@@ -55,6 +63,7 @@ class _Plan:
         writes: whether the op writes any argument.
         owns_outs: whether the op is given ``out=`` tensors with memory of their own rather than aliases.
         takes_numbers: whether a number may be passed where the schema says Tensor.
+        drops_bits: whether conjugate and negative bits are resolved before the op gets its arguments.
     """
 
     positional: list[tuple[int, Cross]] = field(default_factory=list)
@@ -65,6 +74,7 @@ class _Plan:
     writes: bool = False
     owns_outs: bool = False
     takes_numbers: bool = False
+    drops_bits: bool = False
 
 
 def kernel_for(op: Overload, *, native: bool = True, call: Kernel | None = None) -> Kernel:
@@ -108,6 +118,7 @@ def _read(op: Overload, native: bool) -> _Plan:
     plan.writes = bool(written)
     plan.owns_outs = op.name() in _RESIZES_ITS_OUT
     plan.takes_numbers = op.name() in _TAKES_NUMBERS
+    plan.drops_bits = enter is to_cpu
     return plan
 
 
@@ -131,11 +142,17 @@ def _only_tensors(call: Kernel, plan: _Plan) -> Kernel | None:
     if len(crosses) == 1:
         first = crosses[0]
         return lambda x, *rest, **kwargs: leave(call(first(x), *rest, **kwargs))
-    general, takes_numbers = _functional(call, plan), plan.takes_numbers
+    general, takes_numbers, plain = _functional(call, plan), plan.takes_numbers, plan.drops_bits
     if len(crosses) == 2:
         first, second = crosses
 
         def two(x: Any, y: Any = None, *rest: Any, **kwargs: Any) -> Any:
+            # The commonest kernels of all: `to_cpu` is written out, which saves a call for each argument.
+            if plain and isinstance(x, Tensor) and isinstance(y, Tensor) and not x.is_cpu and not y.is_cpu:
+                one, other = to_dlpack(x), to_dlpack(y)
+                retag(one, CPU_TAG)
+                retag(other, CPU_TAG)
+                return leave_plain(call(from_dlpack(one), from_dlpack(other), *rest, **kwargs))
             if takes_numbers or (isinstance(x, Tensor) and isinstance(y, Tensor)):
                 return leave(call(first(x), second(y), *rest, **kwargs))
             return general(x, y, *rest, **kwargs)

@@ -1,8 +1,9 @@
 """``torch.neuron`` of the emulated device: the documented surface that a device without hardware can answer for.
 
-The names are the real module's ([PRE] internals, section 5). Memory statistics, device properties
-are absent: the emulation has nothing true to say there. Random numbers are drawn from PyTorch's CPU generator, so that
-``torch.manual_seed`` gives the numbers a CPU run gets; on the device they come from a stream of its own.
+The names are the real module's ([PRE] internals, section 5). Device properties are absent: the emulation has nothing
+true to say there. Memory is that of the tensors (see `smoketest.devices.emulated.memory`). Random numbers are drawn
+from PyTorch's CPU generator, so that ``torch.manual_seed`` gives the numbers a CPU run gets; on the device they come
+from a stream of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from smoketest.devices.emulated.compat import NAME, Event
 from smoketest.devices.emulated.dynamo.metrics import get_dynamo_metrics, reset_dynamo_metrics
+from smoketest.devices.emulated.memory import COUNTER
 
 __all__ = [
     "Event",
@@ -35,7 +37,13 @@ __all__ = [
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
     "reset_dynamo_metrics",
+    "reset_peak_memory_stats",
     "seed",
     "seed_all",
     "set_device",
@@ -133,6 +141,51 @@ def synchronize(device: Any = None) -> None:
 
 def empty_cache() -> None:
     """Nothing to do: memory is the CPU allocator's."""
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of the device's tensors; the first question about memory begins the counting."""
+    COUNTER.begin()
+    return COUNTER.current
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes of tensors at once since `reset_peak_memory_stats`, or since the first question."""
+    COUNTER.begin()
+    return COUNTER.peak
+
+
+def memory_reserved(device: Any = None) -> int:
+    """0, as the backend says ([PRE] internals, section 5)."""
+    return 0
+
+
+max_memory_reserved = memory_reserved
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Have the peak start at what there is now."""
+    COUNTER.begin()
+    COUNTER.reset_peak()
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """What was counted, under the backend's keys ([PRE] internals, section 5); retries and errors there are none."""
+    COUNTER.begin()
+    held = {
+        "current": COUNTER.current,
+        "peak": COUNTER.peak,
+        "allocated": COUNTER.allocated,
+        "freed": COUNTER.allocated - COUNTER.current,
+    }
+    return {
+        "allocated_bytes": held,
+        "active_bytes": dict(held),
+        "reserved_bytes": dict.fromkeys(held, 0),
+        "num_alloc_retries": 0,
+        "num_ooms": 0,
+        "allocation_requests": COUNTER.requests,
+    }
 
 
 def current_stream(device: Any = None) -> Stream:
