@@ -32,15 +32,17 @@ _MOST_TENSORS = 4
 
 
 class OpSignature(NamedTuple):
-    """An op with dtypes and shapes of all its tensors, the first result's last."""
+    """An op with dtypes and shapes of its tensor arguments and of its first result, as far as it has one."""
 
     op: str
-    tensors: Signature
+    arguments: Signature
+    result: Signature = ()
 
     def text(self) -> str:
-        """Such as ``f32[4, 128], f32[128, 8]``: the arguments, a long list of them cut."""
-        shown = signature_text(self.tensors[: min(len(self.tensors) - 1, _MOST_TENSORS)])
-        return shown if len(self.tensors) - 1 <= _MOST_TENSORS else f"{shown}, …"
+        """Such as ``f32[4, 128], f32[128, 8]``: the arguments, a long list of them cut; else the result."""
+        shown = self.arguments or self.result
+        more = ", …" if len(shown) > _MOST_TENSORS else ""
+        return signature_text(shown[:_MOST_TENSORS]) + more
 
 
 class Signatures:
@@ -61,10 +63,10 @@ class Signatures:
         if fell_back:
             self.fell_back.add(op)
             return
-        for arguments in _single_calls(op, (*args, *kwargs.values())):
-            tensors = [*_tensors(arguments), *_first(_tensors((result,)))]
-            if self._computes(op, tensors):
-                self.seen[OpSignature(op, tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors))] = None
+        for arguments, gives in _single_calls(op, (*args, *kwargs.values()), result):
+            given, made = list(_tensors(arguments)), list(_tensors((gives,)))[:1]
+            if self._computes(op, [*given, *made]):
+                self.seen[OpSignature(op, _signature(given), _signature(made))] = None
 
     def compiled(self, fell_back: Collection[str] = ()) -> list[OpSignature]:
         """Signatures of the ops that never fell back, here or among `fell_back`, in the order they came."""
@@ -114,17 +116,19 @@ def _words(signature: OpSignature, before: OpSignature | None) -> str:
     return f"{signature.op} on {signature.text()}{after}"
 
 
-def _single_calls(op: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """The arguments; of a ``_foreach_*`` op without a kernel of its own, those of each of its single calls."""
+def _single_calls(op: str, arguments: tuple[Any, ...], result: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Arguments and result; of a ``_foreach_*`` op without a kernel of its own, those of each of its single calls."""
     lists = [value for value in arguments if isinstance(value, (list, tuple)) and _is_of_tensors(value)]
     if not op.startswith("aten::_foreach_") or not lists or _own_kernel(op):
-        yield arguments
+        yield arguments, result
         return
     count = len(lists[0])
+
+    def single(value: Any, index: int) -> Any:
+        return value[index] if isinstance(value, (list, tuple)) and len(value) == count else value
+
     for index in range(count):
-        yield tuple(
-            value[index] if isinstance(value, (list, tuple)) and len(value) == count else value for value in arguments
-        )
+        yield tuple(single(value, index) for value in arguments), single(result, index)
 
 
 def _is_of_tensors(values: Any) -> bool:
@@ -139,10 +143,8 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _first(tensors: Iterator[Tensor]) -> Iterator[Tensor]:
-    found = next(tensors, None)
-    if found is not None:
-        yield found
+def _signature(tensors: list[Tensor]) -> Signature:
+    return tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
 
 
 @cache

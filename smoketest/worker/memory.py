@@ -32,7 +32,7 @@ def _group_limits(root: Path) -> list[int | None]:
     """Limits of the control groups, of version 2 and 1: the one seen as the root, and this process's own path."""
     groups = root / "sys/fs/cgroup"
     places = [groups / "memory.max", groups / "memory/memory.limit_in_bytes"]
-    with contextlib.suppress(OSError, UnicodeError):
+    with contextlib.suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
