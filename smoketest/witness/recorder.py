@@ -138,7 +138,9 @@ class Recorder:
             event.takers.append((crossing.module, self._line() if self._line is not None else None))
 
     def _await_gradient(self, crossing: Crossing, tensor: Tensor, around: str | None, forward: Event | None) -> None:
-        def keep(gradient: Tensor) -> None:
+        def keep(gradient: Tensor | None) -> None:
+            if gradient is None:  # of what a double backward does not reach
+                return
             self._keep(crossing._replace(is_gradient=True), gradient, around, forward)
 
         if tensor.requires_grad and forward is not None:

@@ -39,7 +39,7 @@ def keep(workload: Workload, path: Path) -> None:
     """Write the state of a workload to `path`.
 
     Raises:
-        NotKept: it is too large, an optimizer is not one of PyTorch's, or the file cannot be written.
+        NotKept: it is too large, an optimizer is none of PyTorch's and holds none, or the file cannot be written.
     """
     size = sum(tensor.nbytes for tensor in _all_tensors(workload))
     if size > MOST_BYTES or size > _SHARE_OF_DISK * _free(path):
@@ -51,7 +51,7 @@ def keep(workload: Workload, path: Path) -> None:
             name: _host(tensor.grad) for name, tensor in workload.model.named_parameters() if tensor.grad is not None
         },
         "attributes": {name: _attributes(module) for name, module in workload.model.named_modules()},
-        "optimizers": [_optimizer(optimizer) for optimizer in each(workload.optimizer)],
+        "optimizers": [_optimizer(optimizer) for optimizer in _optimizers(workload)],
         "random": _random(workload.device),
     }
     try:
@@ -85,7 +85,7 @@ def put_back(workload: Workload, path: Path, spread: float = 0.0, seed: int = 0)
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
         for name, module in model.named_modules():
             _set_attributes(module, saved["attributes"].get(name, {}))
-        optimizers = list(each(workload.optimizer))
+        optimizers = _optimizers(workload)
         if len(optimizers) != len(saved["optimizers"]):
             raise NotKept("there is another number of optimizers")
         for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
@@ -102,8 +102,8 @@ def _free(path: Path) -> int:
 def _all_tensors(workload: Workload) -> Iterator[Tensor]:
     yield from workload.model.parameters()
     yield from workload.model.buffers()
-    for optimizer in each(workload.optimizer):
-        for state in getattr(optimizer, "state", {}).values():
+    for optimizer in _optimizers(workload):
+        for state in optimizer.state.values():
             yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
@@ -145,9 +145,24 @@ def _set_attributes(module: nn.Module, saved: dict[str, Any]) -> None:
             now.copy_(value)
 
 
-def _optimizer(optimizer: Any) -> Saved:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise NotKept(f"the state of a {type(optimizer).__name__}, which is no torch.optim.Optimizer, is its own")
+def _optimizers(workload: Workload) -> list[torch.optim.Optimizer]:
+    """PyTorch's optimizers among the workload's, and those that an object of another class holds."""
+    found: dict[int, torch.optim.Optimizer] = {}
+    for optimizer in each(workload.optimizer):
+        inner = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(_held(optimizer))
+        if not inner:
+            raise NotKept(f"the state of a {type(optimizer).__name__}, which is no torch.optim.Optimizer, is its own")
+        found |= {id(one): one for one in inner}
+    return list(found.values())
+
+
+def _held(owner: Any) -> Iterator[torch.optim.Optimizer]:
+    for value in getattr(owner, "__dict__", {}).values():
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+        yield from (item for item in items if isinstance(item, torch.optim.Optimizer))
+
+
+def _optimizer(optimizer: torch.optim.Optimizer) -> Saved:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {
         "groups": [

@@ -7,13 +7,14 @@ import importlib.util
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smoketest.config.models import Check
 from smoketest.devices.base import open_device
 from smoketest.findings import SitePolicy
-from smoketest.worker import eager
+from smoketest.worker import eager, reference
 from smoketest.worker.breadcrumb import BreadcrumbFile
 from smoketest.worker.environment import read_environment
 from smoketest.worker.job import Job
@@ -22,6 +23,8 @@ from smoketest.worker.job import Job
 def outcome(file: Path, kind: Any) -> dict[str, Any]:
     events: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
+        for name in ("state", "record"):
+            (Path(folder) / name).touch()
         job = Job(
             check=Check(name=file.stem, workload=file),
             device=open_device(kind, continue_past_errors=True),
@@ -29,15 +32,27 @@ def outcome(file: Path, kind: Any) -> dict[str, Any]:
             environment=read_environment({}),
             emit=events.append,
             breadcrumb=BreadcrumbFile(Path(folder) / "crumb"),
+            state_file=Path(folder) / "state",
+            record_file=Path(folder) / "record",
         )
         with contextlib.redirect_stdout(sys.stderr):
             eager.run(job)
-    found = [event.findings for event in events if event.event == "findings"]
-    (part,) = [event.eager for event in events if event.event == "result"]
+        found = [event.findings for event in events if event.event == "findings"]
+        (part,) = [event.eager for event in events if event.event == "result"]
+        notes = {event.not_checked.what: event.not_checked.why for event in events if event.event == "note"}
+        events.clear()
+        if kind != "cpu":
+            with contextlib.redirect_stdout(sys.stderr):
+                reference.run(replace(job, device=open_device("cpu")))
     return {
         "status": part.status,
         "losses": [step.loss for step in part.steps],
         "findings": [finding.model_dump(by_alias=True) for finding in (found[-1] if found else ())],
+        "notes": notes,
+        "parity": [event.parity.model_dump() for event in events if event.event == "result"],
+        "differs": [
+            f.model_dump(by_alias=True) for event in events if event.event == "findings" for f in event.findings
+        ],
     }
 
 

@@ -110,6 +110,39 @@ def test_the_host_waits_at_these_lines_and_no_others(outcomes: Any, case: str) -
     assert waits == WAITS.get(case, {})
 
 
+@pytest.mark.parametrize("case", [stem for stem in STEMS if stem not in RAISE])
+def test_every_tensor_of_a_step_is_that_of_plain_cpu(outcomes: Any, case: str) -> None:
+    device = outcomes[case]["device"]
+    (parity,) = device["parity"]
+    assert (parity["status"], parity["steps"], device["differs"]) == ("ran", 5, [])
+    assert parity["tensors"] >= 15
+    assert not [what for what in device["notes"] if "trac" in what]  # the traced step is the untraced one
+
+
+def test_tensors_that_the_move_left_behind_are_told_at_the_lines_that_made_them(outcomes: Any) -> None:
+    left = {
+        f["site"]["code"].partition("  ")[0]: f["message"].partition(" stayed")[0]
+        for f in outcomes["068_stray_cpu_tensor_attribute"]["device"]["findings"]
+        if f["rule"] == "NST107"
+    }
+    assert left == {
+        "self.window = torch.hann_window(n)": "window",
+        "self.scales = [torch.tensor(0.5), torch.linspace(0.5, 1.5, h)]": "scales[1]",
+    }
+
+
+@pytest.mark.parametrize("case", [stem for stem in STEMS if stem not in RAISE])
+def test_nothing_else_is_changed_by_the_move(outcomes: Any, case: str) -> None:
+    assert [f for f in outcomes[case]["device"]["findings"] if f["rule"] == "NST107"] == []
+
+
+def test_lazy_modules_are_said_to_need_a_forward_before_the_move(outcomes: Any) -> None:
+    why = outcomes["058_lazy_modules"]["device"]["notes"]["how lazy modules get their parameters on the device"]
+    assert why.startswith(
+        "one forward on the CPU, before the move and the optimizer, made those of net.0, net.1, net.5"
+    )
+
+
 @pytest.mark.parametrize("case", sorted(CELLS))
 def test_cells_without_any_kernel_are_failed_ops_and_the_step_goes_on(outcomes: Any, case: str) -> None:
     findings = outcomes[case]["device"]["findings"]

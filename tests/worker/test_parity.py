@@ -91,8 +91,8 @@ def test_the_finding_says_step_tensor_error_and_tolerance(answers: Any) -> None:
     assert "self.c_attn(hidden_states)" in finding["site"]["code"]
     start, first, losses = finding["message"].split("; ")
     assert start == (
-        "step 5 of 5 (traced): the output of transformer.h.0.attn.c_attn differs from plain CPU's, by 1.0e-02 of its size,"
-        " where 1.0e-04 is tolerated"
+        "step 5 of 5 (traced): the output of transformer.h.0.attn.c_attn differs from plain CPU's, by 1.0e-02 of its"
+        " size, where 1.0e-04 is tolerated"
     )
     assert first.startswith("it is the first of ")
     assert losses == "the losses of all steps agree within the tolerance"
