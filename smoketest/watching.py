@@ -178,7 +178,7 @@ class Watch:
             self._kernels = stack.enter_context(Kernels(device.device))
         taken = self._kernels.take if self._kernels is not None else tracker.take
         self._witness = DispatchWitness(origins, context, device.torch_device, taken)
-        stack.enter_context(Prints(self._witness.printed))
+        stack.enter_context(Prints(self._witness))
         stack.enter_context(self._witness)
 
     def _evidence(self) -> Evidence:

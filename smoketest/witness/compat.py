@@ -14,6 +14,7 @@ from torch import Tensor
 __all__ = [
     "ENGINE",
     "NO_SEQUENCE",
+    "TENSOR_TEXT",
     "ExecutionTrace",
     "current_node",
     "has_device_kernel",
@@ -27,6 +28,8 @@ __all__ = [
 
 NO_SEQUENCE = 2**64 - 1
 """The sequence number of nodes that no op made: gradient accumulation into a leaf."""
+
+TENSOR_TEXT = "_str_intern"
 
 ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
 """The Python function below which the frames of ``backward`` are those of its caller, not of the op that runs."""
@@ -44,9 +47,9 @@ def next_sequence_number() -> int:
 
 
 def tensor_printer() -> Any | None:
-    """The module whose function ``_str`` makes the text of a tensor; None where this PyTorch has no such."""
+    """The module whose function `TENSOR_TEXT` makes the text of a tensor, all modes off; None where there is none."""
     module = getattr(torch, "_tensor_str", None)
-    return module if callable(getattr(module, "_str", None)) else None
+    return module if callable(getattr(module, TENSOR_TEXT, None)) else None
 
 
 def has_forward_hooks(module: torch.nn.Module) -> bool:

@@ -18,11 +18,10 @@ from smoketest.witness.context import Context
 from smoketest.witness.hostsync import sync_cause
 from smoketest.witness.sites import Line, Origins
 
-__all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Signature", "signature_text"]
+__all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Relay", "Signature", "signature_text"]
 
 _MAX_SIGNATURES = 8
 _MAX_TENSORS = 8
-_PRINTING = "aten::_to_copy"  # what a tensor of a device is copied with, to be printed
 _SHORT = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "b8",
@@ -198,18 +197,6 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.counted(key, calls)
         return result
 
-    def printed(self, tensor: Tensor) -> None:
-        """A tensor is about to be printed, for which PyTorch turns this mode off (see `smoketest.witness.printing`)."""
-        if tensor.device.type != self.torch_device or self._context.phase == "setup":
-            return
-        origin = self._origins.of(_PRINTING, needs_grad=False)
-        phase = origin.phase(self._context)
-        if origin.in_optimizer or phase == "optimizer":
-            return
-        key = OpKey(_PRINTING, phase, origin.module, origin.line, frozenset(), on_device=True, sync="print")
-        with self._lock:
-            self._calls_of(key, ((tensor.dtype, tuple(tensor.shape)),)).bytes += _bytes(tensor)
-
     def _calls_of(self, key: OpKey, signature: Signature) -> Calls:
         """The calls of `key`, with one more."""
         calls = self.calls.get(key)
@@ -226,6 +213,26 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def counted(self, key: OpKey, calls: Calls) -> None:
         """A call was counted; for those who want to know more of it."""
+
+
+class Relay(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Tells a witness of calls that its own mode does not see: in another thread, or where modes are off.
+
+    Args:
+        witness: told of each call.
+        on: whether to tell it; else calls are let through.
+    """
+
+    def __init__(self, witness: DispatchWitness, on: Callable[[], bool] = lambda: True) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._witness = witness
+        self._on = on
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Pass the call on."""
+        if self._on():
+            return self._witness.__torch_dispatch__(func, types, args, kwargs)
+        return func(*args, **(kwargs or {}))
 
 
 def signature_text(signature: Signature) -> str:

@@ -29,7 +29,6 @@ _CAUSES = {
 _MESSAGES = {
     "read": "a value of the device is read on the host (`.item()`, `float(t)`, `if t:`), which waits for the device",
     "copy": 'a tensor is copied from the device to the host (`.cpu()`, `.to("cpu")`), which waits for the device',
-    "print": "a tensor is printed, for which it is copied from the device to the host, which waits for the device",
     "size": "the size of the result depends on values on the device, so the host has to read them first",
     "mask": "indexing with a mask depends on values on the device, so the host has to read them first",
 }
@@ -41,7 +40,6 @@ _REMEDIES = {
     "read": "Choose with `torch.where` instead of `if`, keep numbers as tensors, and read what is printed once in many"
     " steps.",
     "copy": "Keep the tensor on the device, or copy it once in many steps.",
-    "print": "Print shapes and dtypes, which the host knows, or what is printed once in many steps.",
     "size": _SAME_SIZE,
     "mask": _SAME_SIZE,
 }

@@ -1,6 +1,7 @@
-"""Tensors that are printed: a host synchronisation that the dispatch mode alone does not see.
+"""Tensors that are printed: ops, and waits for the device, that the dispatch mode alone does not see.
 
-PyTorch turns all modes off while it makes the text of a tensor, and copies one that is on a device to the host for it.
+PyTorch turns all modes off while it makes the text of a tensor. For one on a device of this kind it runs ops there to
+find out the width of the numbers, some of which may fall back, and reads their results on the host.
 """
 
 from __future__ import annotations
@@ -9,42 +10,40 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from torch import Tensor
-
-from smoketest.witness.compat import tensor_printer
+from smoketest.witness.compat import TENSOR_TEXT, tensor_printer
+from smoketest.witness.dispatch import DispatchWitness, Relay
 
 __all__ = ["Prints"]
 
 
 class Prints:
-    """Tells of each tensor whose text is made while this is entered: by ``print``, ``repr``, an f-string or a logger.
+    """Tells a witness of what is called while the text of a tensor is made: by ``print``, ``repr``, or in an f-string.
 
-    What it cannot see: a tensor inside code that keeps a reference of its own to PyTorch's function; nothing at all
-    where PyTorch has it under another name.
+    What it cannot see: anything where PyTorch has its function under another name.
 
     Args:
-        told: called with the tensor before its text is made.
+        witness: told of each call.
     """
 
-    def __init__(self, told: Callable[[Tensor], None]) -> None:
-        self._told = told
+    def __init__(self, witness: DispatchWitness) -> None:
+        self._witness = witness
         self._home = tensor_printer()
         self._original: Callable[..., Any] | None = None
 
     def __enter__(self) -> Self:
         if self._home is not None:
-            original = self._original = self._home._str
-            told = self._told
+            original = self._original = getattr(self._home, TENSOR_TEXT)
+            witness = self._witness
 
-            def text(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-                told(tensor)
-                return original(tensor, *args, **kwargs)
+            def text(*args: Any, **kwargs: Any) -> Any:
+                with Relay(witness):
+                    return original(*args, **kwargs)
 
-            self._home._str = text
+            setattr(self._home, TENSOR_TEXT, text)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._home is not None:
-            self._home._str = self._original
+            setattr(self._home, TENSOR_TEXT, self._original)

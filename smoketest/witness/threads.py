@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from smoketest.witness.dispatch import DispatchWitness
+from smoketest.witness.dispatch import DispatchWitness, Relay
 from smoketest.witness.sites import ModuleStack
 
 __all__ = ["FollowThreads"]
@@ -57,24 +55,7 @@ class FollowThreads:
         def followed() -> None:
             del thread.run  # of the object: its class's is there again
             take_over()
-            with _Follower(self._witness, self):
+            with Relay(self._witness, lambda: self._entered):
                 run()
 
         thread.run = followed  # type: ignore[method-assign]
-
-    @property
-    def entered(self) -> bool:
-        """Whether calls are told to the witness."""
-        return self._entered
-
-
-class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, witness: DispatchWitness, owner: FollowThreads) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._witness = witness
-        self._owner = owner
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._owner.entered:
-            return self._witness.__torch_dispatch__(func, types, args, kwargs)
-        return func(*args, **(kwargs or {}))

@@ -290,7 +290,7 @@ class EagerRun:
         strays = self.move.strays if self.move is not None else []
         use = StrayUse(strays, device.torch_device) if strays else None
         self.stray_use = use.use if use is not None else {}
-        also = (FollowThreads(witness, modules), Prints(witness.printed))
+        also = (FollowThreads(witness, modules), Prints(witness))
         return _Tracing(self, witness, [part for part in (modules, kernels, use, *also) if part is not None])
 
     def origins(self, workload: Workload) -> tuple[ModuleStack, Origins]:

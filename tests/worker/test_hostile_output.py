@@ -96,6 +96,14 @@ def quietly():
 def quietly():
     return warnings.catch_warnings()
 """,
+    "a silent device": """def before_the_model():
+    import smoketest
+    smoketest.emulate(warn=False)
+
+
+def quietly():
+    return warnings.catch_warnings()
+""",
     "redirected output": """def before_the_model():
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
@@ -109,10 +117,11 @@ def quietly():
 }
 
 
-def findings(run_worker: Any, folder: Path, hostile: str) -> list[Any]:
+def findings(run_worker: Any, folder: Path, hostile: str, python: tuple[str, ...] = ()) -> list[Any]:
+    """All of each finding but the list of the witnesses, which may be fewer."""
     file = folder / "net.py"
     file.write_text(NET + hostile)
-    worker = run_worker({"workload": str(file), "training": {"steps": 1}})
+    worker = run_worker({"workload": str(file), "training": {"steps": 1}}, python=python)
     assert worker.eager.status == "ran", worker.eager.reason
     return [finding.model_copy(update={"witnesses": ()}) for finding in worker.findings]
 
@@ -129,3 +138,9 @@ def expected(run_worker: Any, tmp_path_factory: pytest.TempPathFactory) -> list[
 @pytest.mark.parametrize("how", sorted(HOSTILE))
 def test_findings_are_the_same_under(run_worker: Any, expected: list[Any], tmp_path: Path, how: str) -> None:
     assert findings(run_worker, tmp_path, HOSTILE[how]) == expected
+
+
+def test_findings_are_the_same_in_a_python_started_with_errors_on_warnings(
+    run_worker: Any, expected: list[Any], tmp_path: Path
+) -> None:
+    assert findings(run_worker, tmp_path, NOTHING, ("-W", "error::UserWarning")) == expected
