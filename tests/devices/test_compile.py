@@ -68,6 +68,29 @@ def test_a_mode_of_torch_compile_is_refused_in_the_backends_words(caplog: pytest
     ]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # of Inductor's own
+def test_without_a_backend_the_device_chooses_its_own(device: EmulatedDevice) -> None:
+    """[PUB] reference-torch-compile: auto-selected when running on a Neuron device."""
+    torch.neuron.reset_dynamo_metrics()  # type: ignore[attr-defined]
+    assert torch.compile(lambda t: t + 1)(torch.ones(2, device="neuron")).tolist() == [2.0, 2.0]
+    assert len(torch.neuron.get_dynamo_metrics()) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # of Inductor's own
+def test_elsewhere_the_default_backend_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.compile_fx
+
+    called: list[int] = []
+
+    def compile_fx(graph: torch.fx.GraphModule, inputs: list[Tensor], **options: object) -> object:
+        called.append(len(inputs))
+        return graph.forward
+
+    monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx", compile_fx)
+    assert torch.compile(lambda t: t + 1)(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert called == [1]
+
+
 def broken(x: Tensor) -> Tensor:
     y = torch.sin(x) * 2
     torch._dynamo.graph_break()

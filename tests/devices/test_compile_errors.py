@@ -20,6 +20,9 @@ from torch.nn import functional
 
 from smoketest.devices.emulated import EmulatedDevice
 from smoketest.devices.emulated.dynamo import lower
+from smoketest.probe.cache import CachedLowering
+from smoketest.probe.lower import Crashed
+from smoketest.probe.lowering_worker import Answer
 
 PREFIX = "Neuron backend NEFF execution setup failed with unexpected error: "
 BACKEND_LOGGER = "torch_neuronx.neuron_dynamo_backend.backend"
@@ -102,6 +105,16 @@ def test_an_op_that_only_the_public_compiler_refuses_runs_and_is_logged(caplog: 
     assert "possibly does not lower" in told[0]
 
 
+def test_a_graph_that_takes_the_public_compiler_down_runs_and_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It lowers in a process of its own; that this one dies says nothing of the device."""
+    monkeypatch.setattr(CachedLowering, "lower", lambda self, graph, timeout: Crashed("SIGSEGV"))
+    with caplog.at_level(logging.WARNING, logger=lower.__name__):
+        assert compiled(torch.neg)(ones(17)).tolist() == [-1.0] * 17
+    assert any("aten::neg: torch-mlir crashed on it: SIGSEGV" in record.getMessage() for record in caplog.records)
+
+
 def test_a_higher_order_op_is_refused_by_the_importer() -> None:
     def branches(x: Tensor) -> Any:
         return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x,))
@@ -162,7 +175,6 @@ def test_without_dynamic_false_a_second_shape_is_refused() -> None:
 
 def test_a_mixed_matmul_is_refused_as_users_met_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """[USER] Boltz-2. PyTorch itself refuses such a product before it gets here, so the compiler's answer is given."""
-    from smoketest.probe.lowering_worker import Answer
 
     def refused(self: Any, graph: Any) -> Answer:
         return Answer("torch-backend", "matmul: input datatypes mismatched; failed to legalize 'torch.aten.mm'", "mm")

@@ -238,6 +238,31 @@ def test_rounding_is_not_taken_for_a_wrong_result(run: Callable[..., DeviceRun])
     assert run(Compiler(running=rounded)).observations == ()
 
 
+class Cancelling(Two):
+    """The gradient of `shift` is nought, made of numbers that are not: any other order of summation changes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward((x + self.shift * 3).softmax(-1) * x)
+
+
+@pytest.mark.parametrize(("off", "rules"), [(2e-6, []), (1e-2, ["NST208"])])
+def test_a_gradient_that_cancels_may_differ_and_a_wrong_result_beside_it_is_seen(
+    off: float, rules: list[str], run: Callable[..., DeviceRun]
+) -> None:
+    def inexact(at: int, of: str, results: Sequence[Any]) -> Sequence[Any]:
+        torch.manual_seed(5)
+        return [
+            r * (1 + off * torch.randn(r.shape)) if isinstance(r, Tensor) and r.is_floating_point() else r
+            for r in results
+        ]
+
+    assert [finding.rule for finding in merge(run(Compiler(running=inexact), Cancelling()).observations)] == rules
+
+
 class Drawing(Compiler):
     """Draws from the generator before each graph: compiled dropout then has another mask than eager dropout."""
 
