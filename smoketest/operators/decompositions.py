@@ -368,7 +368,8 @@ def linear_backward(
         weight: [out, in].
         output_mask: which of (x, weight, bias) are wanted.
     """
-    rows, out = x.reshape(-1, x.size(-1)), grad.reshape(-1, grad.size(-1))
+    count = math.prod(x.shape[:-1])  # not -1: either may have no elements
+    rows, out = x.reshape(count, x.size(-1)), grad.reshape(count, grad.size(-1))
     grad_x = torch.mm(out, weight).reshape(x.shape) if output_mask[0] else None
     grad_weight = torch.mm(out.t(), rows) if output_mask[1] else None
     grad_bias = out.sum(0) if output_mask[2] else None

@@ -130,6 +130,15 @@ def test_linear_and_rms_norm_agree_in_other_dtypes(dtype: torch.dtype, device: E
     torch.testing.assert_close(neuron, cpu, rtol=3e-2, atol=3e-2)
 
 
+def test_linear_of_nothing_to_something_and_of_something_to_nothing(device: EmulatedDevice) -> None:
+    for inside, outside in ((0, 3), (3, 0)):
+        x = torch.ones(2, inside, device="neuron", requires_grad=True)
+        weight = torch.ones(outside, inside, device="neuron", requires_grad=True)
+        F.linear(x, weight).sum().backward()
+        assert x.grad is not None
+        assert x.grad.shape == (2, inside)
+
+
 def test_what_has_a_kernel_above_a_composite_does_not_fall_back(device: EmulatedDevice) -> None:
     x = torch.tensor([2.0, 1.0]).to("neuron")
     device.clear_op_tracking()

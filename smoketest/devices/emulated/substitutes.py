@@ -8,6 +8,7 @@ forget, cell, output) and nn.GRU (reset, update, new).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -93,7 +94,8 @@ def linear_backward(
     x: Tensor, grad: Tensor, weight: Tensor, output_mask: list[bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Gradients of x [*, in], weight [out, in] and bias [out], from that of the result [*, out]."""
-    rows, out = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+    count = math.prod(x.shape[:-1])  # not -1: either may have no elements
+    rows, out = x.reshape(count, x.shape[-1]), grad.reshape(count, grad.shape[-1])
     return (
         (out @ weight).reshape(x.shape) if output_mask[0] else None,
         out.t() @ rows if output_mask[1] else None,
