@@ -25,9 +25,10 @@ late: in the asynchronous pipeline, when the device is next waited for ([PRE] Er
 lost: its execution on the device fails, which nothing recovers from ([PRE] internals 2.4); the waiting raises.
 """
 
-Compiler = Literal["works", "refuses", "child", "late", "wrong", "slow", "dies"]
+Compiler = Literal["works", "lowers", "refuses", "child", "late", "wrong", "slow", "dies"]
 """What becomes of a graph of torch.compile(backend="neuron") after it was lowered.
 
+lowers: it takes ops that public torch-mlir refuses. [INFER] the backend has lowerings of its own.
 refuses: compiling it raises, with exit code and error code in the text ([PRE] ErrorHandler.cpp, [USER-B3]).
 child: the same, in a neuronx-cc that is a process of its own; its code is on the terminal and not in the text.
 late: it is compiled in the background, and the error is told when the device is next waited for ([USER-B4]; [PRE]).

@@ -26,6 +26,7 @@ RUNS = (
     "Small:wrong:forward",
     "Small:slow:forward",
     "Refused:works:forward",
+    "Refused:lowers:forward",
 )
 
 
@@ -111,6 +112,16 @@ def test_an_op_that_the_devices_backend_refuses_is_measured_where_it_was_predict
     assert forward[:5] == [
         "NST201", "forward", "aten::lgamma", "measured", "return torch.lgamma(self.first(x).abs() + 1)",
     ]  # fmt: skip
+
+
+def test_what_was_predicted_and_does_not_hold_is_no_finding_and_is_told(told: dict[str, Any]) -> None:
+    said = told["Refused:lowers:forward"]
+    assert said["findings"] == []
+    assert [graph[1:3] for graph in said["graphs"]] == [["lowered", "executed"]] * 2
+    assert dict(said["not_checked"])["predictions that did not hold"] == (
+        "the device compiled and ran every graph of the step; what was predicted against aten::digamma, aten::lgamma "
+        "is left out"
+    )
 
 
 def test_a_compiled_graph_that_kills_the_process_is_the_last_thing_it_told(tmp_path: Path) -> None:
