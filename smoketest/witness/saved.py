@@ -18,6 +18,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from smoketest.witness.compat import storage_key
 
@@ -37,7 +38,8 @@ class SavedTensors:
 
     def __init__(self, model: nn.Module) -> None:
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
-        self._own = {storage_key(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        own = (tensor for tensor in (*model.parameters(), *model.buffers()) if not is_lazy(tensor))
+        self._own = {storage_key(tensor) for tensor in own}
         self._kept: dict[int, list[int]] = {}  # key -> [how often, bytes]
         self._now = 0
         self._lock = threading.RLock()  # backward lets go on a thread of its own

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torch.nn.parameter import is_lazy
+
 from smoketest.config.models import Check
 from smoketest.devices.base import Device
 from smoketest.findings.report import WorkloadInfo
@@ -27,7 +29,7 @@ def workload(made: Workload, check: Check) -> WorkloadInfo:
     """Names and sizes of a workload, never a value."""
     return WorkloadInfo(
         model=type(made.model).__name__,
-        parameters=sum(parameter.numel() for parameter in made.model.parameters()),
+        parameters=sum(parameter.numel() for parameter in made.model.parameters() if not is_lazy(parameter)),
         batch={name: _shapes(value) for name, value in _given(made).items()},
         optimizer=names_of(made.optimizer),
         training=check.training.model_dump(),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from smoketest.witness.digest import Digest, digest_of, picked
 from smoketest.witness.recorder import Crossing, Event, Recorder
@@ -69,8 +70,8 @@ def record_step(
     """
     record = Record()
     model = workload.model
-    before = {name: picked(tensor) for name, tensor in model.named_parameters() if tensor.is_floating_point()}
-    buffers = {name: picked(tensor) for name, tensor in model.named_buffers() if tensor.is_floating_point()}
+    before = {name: picked(tensor) for name, tensor in model.named_parameters() if _has_values(tensor)}
+    buffers = {name: picked(tensor) for name, tensor in model.named_buffers() if _has_values(tensor)}
 
     @contextlib.contextmanager
     def reading(phase: StepPhase) -> Iterator[None]:
@@ -100,6 +101,10 @@ def gradients_of(workload: Workload) -> dict[str, Digest]:
         if digest is not None:
             found[name] = digest
     return found
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    return not is_lazy(tensor) and tensor.is_floating_point()
 
 
 def _change(now: torch.Tensor, before: torch.Tensor) -> Digest:

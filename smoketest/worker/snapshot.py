@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from smoketest.workload import Workload
 from smoketest.workload.optimizers import each
@@ -45,10 +46,12 @@ def keep(workload: Workload, path: Path) -> None:
     if size > MOST_BYTES or size > _SHARE_OF_DISK * _free(path):
         raise NotKept(f"the state of model and optimizer takes {size / 2**30:.1f} GiB, too much to keep")
     saved: Saved = {
-        "parameters": {name: _host(tensor) for name, tensor in workload.model.named_parameters()},
-        "buffers": {name: _host(tensor) for name, tensor in workload.model.named_buffers()},
+        "parameters": {name: _host(tensor) for name, tensor in _shaped(workload.model.named_parameters())},
+        "buffers": {name: _host(tensor) for name, tensor in _shaped(workload.model.named_buffers())},
         "gradients": {
-            name: _host(tensor.grad) for name, tensor in workload.model.named_parameters() if tensor.grad is not None
+            name: _host(tensor.grad)
+            for name, tensor in _shaped(workload.model.named_parameters())
+            if tensor.grad is not None
         },
         "attributes": {name: _attributes(module) for name, module in workload.model.named_modules()},
         "optimizers": [_optimizer(optimizer) for optimizer in _optimizers(workload)],
@@ -78,8 +81,8 @@ def put_back(workload: Workload, path: Path, spread: float = 0.0, seed: int = 0)
     model = workload.model
     generator = torch.Generator("cpu").manual_seed(seed)
     with torch.no_grad():
-        _copy_all(dict(model.named_parameters()), saved["parameters"], spread, generator)
-        _copy_all(dict(model.named_buffers()), saved["buffers"])
+        _copy_all(dict(_shaped(model.named_parameters())), saved["parameters"], spread, generator)
+        _copy_all(dict(_shaped(model.named_buffers())), saved["buffers"])
         for name, parameter in model.named_parameters():
             gradient = saved["gradients"].get(name)  # of a parameter that no optimizer clears
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
@@ -93,6 +96,11 @@ def put_back(workload: Workload, path: Path, spread: float = 0.0, seed: int = 0)
     _set_random(saved["random"], workload.device)
 
 
+def _shaped(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Without those of lazy modules whose forward never ran, which have no shape yet."""
+    return ((name, tensor) for name, tensor in named if not is_lazy(tensor))
+
+
 def _free(path: Path) -> int:
     """Bytes there is room for where `path` is."""
     room = os.statvfs(path)
@@ -100,8 +108,8 @@ def _free(path: Path) -> int:
 
 
 def _all_tensors(workload: Workload) -> Iterator[Tensor]:
-    yield from workload.model.parameters()
-    yield from workload.model.buffers()
+    yield from (tensor for _, tensor in _shaped(workload.model.named_parameters()))
+    yield from (tensor for _, tensor in _shaped(workload.model.named_buffers()))
     for optimizer in _optimizers(workload):
         for state in optimizer.state.values():
             yield from (value for value in state.values() if isinstance(value, Tensor))

@@ -69,6 +69,7 @@ def build_workload(check: Check, torch_device: str, moving: Moving = unwatched) 
     lazy = _lazy_modules(model)
     if lazy:
         _run_once(model, make_batch, check)
+        lazy = tuple(name for name in lazy if name not in _lazy_modules(model))
     with moving(model):
         model.to(torch_device)
     optimizer, train_step = _optimizer(check, file, model), _train_step(check, file)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from smoketest.config.models import Check
@@ -153,11 +154,11 @@ def _without_generator(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model_sizes(model: nn.Module) -> Sizes:
-    parameters = list(model.parameters())
+    parameters = [parameter for parameter in model.parameters() if not is_lazy(parameter)]
     return Sizes(
         parameters=sum(parameter.numel() for parameter in parameters),
         parameter_bytes=sum(map(_bytes, parameters)),
-        buffer_bytes=sum(map(_bytes, model.buffers())),
+        buffer_bytes=sum(_bytes(buffer) for buffer in model.buffers() if not is_lazy(buffer)),
         gradient_bytes=sum(_bytes(parameter) for parameter in parameters if parameter.requires_grad),
         optimizer_bytes=None,
     )
