@@ -106,6 +106,7 @@ def test_the_edit_moved_the_lines_and_the_layers_changed_the_counts(runs: dict[s
 
     assert lgamma(runs["edited above"])["site"]["line"] == lgamma(runs["first"])["site"]["line"] + 3
     assert (lgamma(runs["first"])["calls_per_step"], lgamma(runs["more layers"])["calls_per_step"]) == (2, 5)
+    assert lgamma(runs["fewer witnesses"])["witnesses"] == ["dispatch", "kernels"]
 
 
 def test_the_same_run_twice_differs_in_times_only(runs: dict[str, dict[str, Any]]) -> None:
