@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from smoketest.findings.report import Finding, GraphInfo, PartStatus, Report, Site
@@ -434,6 +434,7 @@ def _probe(report: Report) -> str:
     if part.graphs:
         nodes = sum(graph.nodes for graph in part.graphs)
         parts.append(f"{counted(len(part.graphs), 'graph')} of {counted(nodes, 'node')} in all{_whole(part.graphs)}")
+        parts.extend(_executed(part.graphs))
     elif part.status == "ran":
         parts.append("no graph was captured, so nothing was lowered")
     if part.ops_probed is not None and (part.graphs or part.ops_probed):
@@ -450,6 +451,19 @@ def _probe(report: Report) -> str:
         if value:
             parts.append(counted(value, noun))
     return f"; {', '.join(parts)}." if parts else "."
+
+
+def _executed(graphs: Sequence[GraphInfo]) -> Iterator[str]:
+    """How long the graphs took that a device compiled and ran."""
+    first = {graph.id: graph.first_ms for graph in graphs if graph.first_ms is not None}
+    if not first:
+        return
+    slowest = max(first, key=lambda graph: first[graph])
+    steady = sum(graph.steady_ms for graph in graphs if graph.steady_ms is not None)
+    yield (
+        f"{counted(len(first), 'graph')} run on the device: {sum(first.values()) / 1e3:,.1f} s to compile and first run"
+        f" them (most for {slowest}, {first[slowest] / 1e3:,.1f} s), {steady:,.1f} ms later"
+    )
 
 
 def _whole(graphs: Sequence[GraphInfo]) -> str:

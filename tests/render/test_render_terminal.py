@@ -168,6 +168,17 @@ def test_graphs_that_fail_as_a_whole_are_named() -> None:
     ) in told(graphs=graphs)
 
 
+def test_times_of_graphs_that_a_device_ran_are_told() -> None:
+    def graph(name: str, first: float, steady: float) -> GraphInfo:
+        return GraphInfo(
+            id=name, direction="forward", nodes=3, status="lowered", stage="executed", first_ms=first, steady_ms=steady
+        )
+
+    out = told(graphs=(graph("0.forward", 8000.0, 2.0), graph("1.forward", 41250.0, 1.5)))
+    assert "2 graphs run on the device: 49.2 s to compile and first run them (most for 1.forward, 41.2 s)" in out
+    assert "3.5 ms later" in out
+
+
 def test_a_probe_without_graphs_says_that_it_saw_none() -> None:
     assert "Compile probe: ran; no graph was captured, so nothing was lowered.\n" in told(ops_probed=0)
 
