@@ -21,6 +21,8 @@ __all__ = [
 SCHEMA_VERSION = "1.0"
 """Of what `smoketest compare --format json` prints."""
 
+Outcome = Literal["fallback", "failure", "device", "refusal", "compiled"]
+
 
 class Side(Model):
     """One of the two reports, in short. ``release`` is the operator profile or the version of torch-neuronx."""
@@ -73,22 +75,25 @@ class Place(Model):
 
     Attributes:
         id: of the finding.
+        rule: of the finding.
         op: overload name as recorded.
         phase: forward, backward, optimizer or setup.
         site: the line; null where no witness could tell.
         grounds: what the prediction stood on; null where there was none.
-        predicted: ``fallback``, ``failure`` or ``device``.
+        predicted: ``fallback`` or ``failure`` of an eager op, or ``device`` where it was to run there; ``refusal`` by
+            the compiler, or ``compiled``.
         measured: likewise; null where the device run does not tell.
         why: why it could not be judged; null where it was.
     """
 
     id: Text
+    rule: Text
     op: Text | None = None
     phase: Phase | None = None
     site: Site | None = None
     grounds: Grounds | None = None
-    predicted: Literal["fallback", "failure", "device"] | None = None
-    measured: Literal["fallback", "failure", "device"] | None = None
+    predicted: Outcome | None = None
+    measured: Outcome | None = None
     why: Text | None = None
 
 
@@ -100,16 +105,16 @@ class Score(Model):
 
 
 class Prediction(Model):
-    """The emulated device's predictions of fallbacks and failures, against what a device run measured.
+    """Predictions of fallbacks, failures and refusals of the compiler, against what a device run measured.
 
     Attributes:
         predicted: which report holds the predictions.
         held: places where both say the same.
         contradicted: predicted and did not happen, or happened otherwise.
-        missed: happened and was not predicted, though the emulated device ran the op.
+        missed: happened and was not predicted, though the emulated device ran the op or the graphs lowered.
         not_judged: what one of the two runs did not reach or could not place.
-        firm: score of predictions on firm grounds (``reported``, ``cannot_lower``), which deny.
-        possible: score of possible ones (``no_kernel_known``), which warn.
+        firm: score of predictions on firm grounds, which deny.
+        possible: score of possible ones, which warn.
         found: of the measured ones that could be judged, how many were predicted.
         operators: of the ops that both runs called, for how many the two agree on where they ran.
     """

@@ -27,7 +27,10 @@ __all__ = ["compare"]
 
 _Pair = tuple[Finding | None, Finding | None]
 _OUTCOMES: dict[str, Literal["fallback", "failure"]] = {"NST101": "fallback", "NST104": "failure"}
+_REFUSALS = ("NST201", "NST202", "NST203", "NST206")
+_DEVICE_COMPILE = "device_compile"
 _FIRM = ("reported", "cannot_lower", "measured")
+_Verdict = Literal["held", "contradicted", "missed", "not_judged"]
 
 
 def compare(old: Report, new: Report) -> Comparison:
@@ -215,12 +218,14 @@ def _prediction(old: Report, new: Report) -> Prediction | None:
     for predicted, measured in _place_pairs(predicting, measuring):
         place, kind = _judge_place(predicted, measured, predicting, measuring)
         places[kind].append(place)
+    for place, kind in _compiled(predicting, measuring):
+        places[kind].append(place)
     held, wrong, missed = places["held"], places["contradicted"], places["missed"]
     return Prediction(
         predicted="old" if predicting is old else "new",
         firm=_score(held, wrong, firm=True),
         possible=_score(held, wrong, firm=False),
-        found=Score(held=len(held), judged=len(held) + len(missed) + sum(p.measured != "device" for p in wrong)),
+        found=Score(held=len(held), judged=len(held) + len(missed) + sum(map(_is_trouble, wrong))),
         operators=_agreement(predicting, measuring),
         **{kind: tuple(listed) for kind, listed in places.items()},
     )
@@ -255,12 +260,12 @@ def _place_pairs(predicting: Report, measuring: Report) -> Iterator[_Pair]:
 
 def _judge_place(
     predicted: Finding | None, measured: Finding | None, predicting: Report, measuring: Report
-) -> tuple[Place, Literal["held", "contradicted", "missed", "not_judged"]]:
+) -> tuple[Place, _Verdict]:
     shown = predicted if measured is None or measured.site is None else measured
     shown = shown or measured
     assert shown is not None
     place = Place(
-        id=shown.id, op=shown.op, phase=shown.phase, site=shown.site,
+        id=shown.id, rule=shown.rule, op=shown.op, phase=shown.phase, site=shown.site,
         grounds=predicted.grounds if predicted else None,
         predicted=_OUTCOMES[predicted.rule] if predicted else None,
         measured=_OUTCOMES[measured.rule] if measured else None,
@@ -289,10 +294,47 @@ def _not_told(report: Report, finding: Finding, name: str) -> str | None:
     return None
 
 
+def _compiled(predicting: Report, measuring: Report) -> Iterator[tuple[Place, _Verdict]]:
+    """Predicted refusals of the compiler against what the device's own compiler did, where it was asked.
+
+    A refusal concerns a graph, not an op: where there is one, nobody can tell which of several predictions it proves.
+    """
+    compiled = [graph.first_ms is not None for graph in measuring.compile.graphs]
+    refused = [f for f in measuring.findings if f.rule == "NST203" and _DEVICE_COMPILE in f.witnesses]
+    predicted = [f for f in predicting.findings if f.rule in _REFUSALS]
+    if not any(compiled) and not refused:
+        return
+    for finding in predicted:
+        place = _place(finding).model_copy(update={"grounds": finding.grounds, "predicted": "refusal"})
+        if not refused and all(compiled):
+            yield place.model_copy(update={"measured": "compiled"}), "contradicted"
+        elif len(predicted) == len(refused) == 1:
+            yield place.model_copy(update={"measured": "refusal"}), "held"
+        else:
+            why = "the device's compiler refused some graphs, which may be for this or for another reason"
+            yield place.model_copy(update={"why": why}), "not_judged"
+    if not predicted and predicting.compile.status == "ran":
+        for finding in refused:
+            yield _place(finding).model_copy(update={"predicted": "compiled", "measured": "refusal"}), "missed"
+
+
+def _place(finding: Finding) -> Place:
+    return Place(id=finding.id, rule=finding.rule, op=finding.op, phase=finding.phase, site=finding.site)
+
+
 def _score(held: Sequence[Place], wrong: Sequence[Place], *, firm: bool) -> Score:
-    right = sum((place.grounds in _FIRM or place.predicted == "failure") == firm for place in held)
-    judged = right + sum((place.grounds in _FIRM or place.predicted == "failure") == firm for place in wrong)
-    return Score(held=right, judged=judged)
+    right = sum(_is_firm(place) == firm for place in held)
+    return Score(held=right, judged=right + sum(_is_firm(place) == firm for place in wrong))
+
+
+def _is_firm(place: Place) -> bool:
+    """Whether the prediction denies; fallbacks and ops that do not lower deny by their grounds."""
+    by_grounds = place.predicted == "fallback" or place.rule == "NST201"
+    return place.grounds in _FIRM or not by_grounds
+
+
+def _is_trouble(place: Place) -> bool:
+    return place.measured in ("fallback", "failure", "refusal")
 
 
 def _agreement(one: Report, two: Report) -> Score:

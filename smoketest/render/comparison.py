@@ -22,8 +22,22 @@ LIMIT = 60_000
 _MOST = 20
 """Rows of a group on a terminal."""
 
-_WORDS = {"fallback": "fell back to the CPU", "failure": "failed", "device": "ran on the device", None: "not told"}
-_FORETOLD = {"fallback": "a fallback", "failure": "a failure", "device": "to run on the device", None: "nothing"}
+_WORDS = {
+    "fallback": "fell back to the CPU",
+    "failure": "failed",
+    "device": "ran on the device",
+    "refusal": "was refused by the device's compiler",
+    "compiled": "was compiled and ran",
+    None: "not told",
+}
+_FORETOLD = {
+    "fallback": "a fallback",
+    "failure": "a failure",
+    "device": "to run on the device",
+    "refusal": "not to compile",
+    "compiled": "to compile",
+    None: "nothing",
+}
 
 
 def render(
@@ -95,7 +109,8 @@ def _state(state: str | None) -> str:
 
 
 def _place(place: Place) -> str:
-    op = f"{place.op or 'an op'}{f' in {place.phase}' if place.phase else ''}, {words.place(place.site)}"
+    what = place.op or ("a graph" if "refusal" in (place.predicted, place.measured) else "an op")
+    op = f"{what}{f' in {place.phase}' if place.phase else ''}, {words.place(place.site)}"
     if place.why is not None:
         told = f"predicted {_FORETOLD[place.predicted]}" if place.predicted else _WORDS[place.measured]
         return f"{op}: {told}; {place.why}"
@@ -106,7 +121,7 @@ def _place(place: Place) -> str:
 def _scores(prediction: Prediction) -> list[str]:
     return [
         f"Firm predictions that held: {_score(prediction.firm)}; possible ones: {_score(prediction.possible)}.",
-        f"Measured fallbacks and failures that were predicted: {_score(prediction.found)}.",
+        f"Measured trouble that was predicted: {_score(prediction.found)}.",
         f"Ops that both runs called, and that ran where predicted: {_score(prediction.operators)}.",
     ]
 

@@ -11,7 +11,16 @@ from gate_reports import TODAY, report, sort
 from smoketest.config.models import Gate
 from smoketest.findings import Observation, Report, Site
 from smoketest.findings.comparison import Comparison
-from smoketest.findings.report import CompilePart, DeviceInfo, EagerPart, Environment, OperatorRow, Step, WorkloadInfo
+from smoketest.findings.report import (
+    CompilePart,
+    DeviceInfo,
+    EagerPart,
+    Environment,
+    GraphInfo,
+    OperatorRow,
+    Step,
+    WorkloadInfo,
+)
 from smoketest.gate import judge_report
 from smoketest.gate.compare import compare
 from smoketest.render.comparison import LIMIT, render
@@ -170,6 +179,33 @@ def test_predictions_that_a_device_run_contradicts_are_named_both_ways_with_a_sc
     )
 
 
+def compiled(*first_ms: float | None) -> CompilePart:
+    graphs = tuple(
+        GraphInfo(id=str(i), direction="forward", nodes=9, status="lowered", first_ms=ms)
+        for i, ms in enumerate(first_ms)
+    )
+    return CompilePart(status="ran", graphs=graphs)
+
+
+def test_a_compiler_that_takes_what_was_not_to_lower_contradicts_and_one_that_refuses_more_was_missed() -> None:
+    lowering = sort(rule="NST201", op="aten::sort", grounds="cannot_lower")
+    refusal = sort(rule="NST203", op=None, grounds="measured", witnesses=frozenset({"device_compile"}))
+
+    def told(predicted: Report, measured: Report) -> Any:
+        return compare(predicted, measured.model_copy(update={"device": DeviceInfo(kind="neuron")})).prediction
+
+    took_it = told(judged(lowering), judged(lowering, compile=compiled(5.0, 9.0)))
+    assert [(place.op, place.predicted, place.measured) for place in took_it.contradicted] == [
+        ("aten::sort", "refusal", "compiled")
+    ]
+    missed = told(judged(compile=compiled(None)), judged(refusal, compile=compiled(None, 9.0))).missed
+    assert [(place.rule, place.predicted, place.measured) for place in missed] == [("NST203", "compiled", "refusal")]
+    both = told(judged(lowering), judged(lowering, refusal, compile=compiled(None, 9.0)))
+    assert len(both.held) == 1
+    not_asked = told(judged(lowering), judged(lowering, compile=compiled(None, None)))
+    assert (not_asked.held, not_asked.contradicted, not_asked.not_judged) == ((), (), ())
+
+
 def test_two_predictions_have_no_score_and_two_models_neither() -> None:
     predicted, measured = predicted_and_measured()
     assert compare(predicted, predicted).prediction is None
@@ -204,7 +240,7 @@ def test_the_terminal_tells_what_matters() -> None:
         " (no kernel in the profile; a newer release may have one), ran on the device" in text
     )
     assert "aten::missed in forward, model/router.py:9: predicted to run on the device, fell back to the CPU" in text
-    assert "Measured fallbacks and failures that were predicted: 1 of 3 (33 %)." in text
+    assert "Measured trouble that was predicted: 1 of 3 (33 %)." in text
     assert "device: emulated → neuron" in text
 
 
