@@ -104,7 +104,7 @@ def _part(report: Report, part: PartName, classname: str) -> list[ET.Element]:
 def _looked_for(part: PartName, class_: str, report: Report) -> bool:
     """Whether a run looks for a class at all: a case that passes would claim it.
 
-    The machine is examined for a real device, and no part of this version compares compiled results (NST208).
+    The machine is examined for a real device only, and compiled results (NST208) are compared there, and not always.
     """
     return (part, class_) != ("compile", "parity") and (class_ != "environment" or report.device.kind == "neuron")
 
