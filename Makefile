@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint shipped conformance bench sweep sweep-models repros examples doubles first-contact clean
+.PHONY: help smoke test lint shipped conformance bench sweep sweep-models repros examples doubles first-contact clean parity
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ test: lint ## Lint, types and tests
 
 shipped: $(INSTALLED) ## The shipped checks as pytest items, alone and spread by pytest-xdist: the same outcomes (10 minutes)
 	$(BIN)/python tests/pytest_plugin/shipped.py
+
+parity: $(INSTALLED) ## Healthy models against plain CPU: 5 models, 3 precisions, 6 optimizers, 20 seeds (25 minutes)
+	$(BIN)/python tests/worker/parity_runs.py 20
 
 conformance: $(INSTALLED) ## PyTorch's operator samples on the emulated device, all of them, against the CPU (10 minutes)
 	$(BIN)/python tests/devices/opinfo.py
