@@ -35,8 +35,9 @@ bench: $(INSTALLED) ## What performance claims are measured with, as ratios in o
 sweep: $(INSTALLED) ## Make the table of ops that cannot be lowered anew, with torch-mlir
 	$(BIN)/python -m smoketest.probe.sweep smoketest/operators/data/cannot_lower.json
 
-sweep-models: $(INSTALLED) ## A model around each of PyTorch's operator samples through the compile probe (5 minutes)
+sweep-models: $(INSTALLED) ## PyTorch's operator samples and the cases, each as a model through the compile probe (10 minutes)
 	$(BIN)/python -m tests.probe.sweep_models
+	$(BIN)/python -m tests.probe.sweep_cases
 
 repros: $(INSTALLED) ## Run every repro file below reports/ alone, in a process of its own
 	$(BIN)/python -m tests.probe.run_repros reports/

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.findings import Finding, merge
+from smoketest.operators.functional import functional_overload
 from smoketest.probe import probe as probe_module
 from smoketest.probe.lower import LoweringProcess
 from smoketest.probe.probe import ProbeResult
@@ -625,8 +627,26 @@ class ManyFine(Weighted):
         return torch.cat([z, z.unsqueeze(0).squeeze(0)], 1).permute(1, 0).reshape(-1)[2:9]
 
 
-def test_ops_that_lower_are_no_finding(probed: Probe) -> None:
-    result = probed(ManyFine(), torch.rand(3, 4) + 0.1)
+class Dispatched(TorchDispatchMode):
+    """The functional overloads that eager mode dispatches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(functional_overload(op.name()))
+        return op(*args, **(kwargs or {}))
+
+
+def test_ops_that_lower_are_no_finding_and_stand_in_the_table_under_the_names_of_eager_mode(probed: Probe) -> None:
+    model, x = ManyFine(), torch.rand(3, 4) + 0.1
+    result = probed(model, x)
+    with Dispatched() as eager:
+        model(x).sum().backward()
+    assert (
+        eager.names - {"aten::ones_like"} == result.operators.keys()
+    )  # backward begins with ones, outside of the model
     assert [f.message for f in merge(result.observations)] == []
     assert len(result.operators) > 50
     assert set(result.operators.values()) <= {"lowers", "decomposed"}
