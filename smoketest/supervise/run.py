@@ -53,6 +53,8 @@ from smoketest.supervise.unfit import advised
 __all__ = ["Limits", "Options", "run_check"]
 
 _TICK = 0.1
+_PARTS = frozenset(("eager", "compile", "reference"))
+"""What every run tells of."""
 _TIMEOUTS = {
     "eager": "training.timeout",
     "strict": "half of training.timeout",
@@ -309,7 +311,7 @@ class _Run:
                 self._start("eager", self.check.training.timeout)
             else:
                 self._end("eager", Record(Skipped("left out: the compile probe alone was asked for")))
-            while not {"eager", "compile", "reference"} <= self.over.keys() or self.running:
+            while _PARTS - self.over.keys() or self.running:
                 self._wait()
                 for part in list(self.running.values()):
                     self._read(part)
@@ -320,6 +322,7 @@ class _Run:
                 self._maybe_ask_why()
                 self._maybe_compile()
                 self._maybe_refer()
+                self._refuse_to_idle()
         finally:
             for part in list(self.running.values()):  # a second Ctrl-C, or a fault of ours
                 part.process.close()
@@ -333,6 +336,12 @@ class _Run:
     def _wait(self) -> None:
         if self.running:
             self.selector.select(_TICK)
+
+    def _refuse_to_idle(self) -> None:
+        """End what nothing can start any more: parts wait for one another, and a run must not wait for ever."""
+        for name in () if self.running else _PARTS - self.over.keys():
+            message = f"internal error: nothing runs, and the {name} part was neither started nor left out"
+            self._end(name, Record(Failed(protocol.Failed(exit_code=5, message=message))))
 
     def _start(self, name: protocol.Part, timeout: float) -> None:
         try:

@@ -79,6 +79,15 @@ def test_a_worker_that_cannot_be_started_leaves_a_report(tmp_path: Path, monkeyp
     assert (report.eager.status, report.compile.status, report.exit_code) == ("failed", "skipped", 5)
 
 
+def test_a_part_that_nothing_starts_ends_the_run_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smoketest.supervise.run._Run._maybe_refer", lambda run: None)
+    report = run(tmp_path, compile_enabled=False, act="good")
+    assert report.exit_code == 5
+    assert (
+        report.parity.reason == "internal error: nothing runs, and the reference part was neither started nor left out"
+    )
+
+
 def test_a_worker_that_cannot_be_imported_says_why(tmp_path: Path) -> None:
     report = run_check(check(tmp_path), Options(output=tmp_path / "out", worker="tests.supervise.nothere"))
     assert report.eager.reason is not None
