@@ -66,7 +66,8 @@ def test_the_commands_and_options_of_this_version() -> None:
     seen = options(get_command(app))
     assert seen == {
         "run": ["--baseline", "--debug", "--device", "--format", "--junit", "--no-compile", "--output",
-                "--plan-steps", "--price-per-hour", "--quiet", "--set", "--steps", "--stop-at-error", "--strict-baseline", "--strict-limits", "--update-baseline", "-q"],
+                "--plan-steps", "--price-per-hour", "--quiet", "--set", "--steps", "--stop-at-error",
+                "--strict-baseline", "--strict-limits", "--update-baseline", "-q"],
         "validate": ["--set"],
         "show": ["--format"],
         "compare": ["--format"],
