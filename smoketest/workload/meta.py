@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -168,11 +169,11 @@ def _with_optimizer(sizes: Sizes, optimizer: Any) -> Sizes:
     """The sizes with those of the optimizer's state, where it is a mapping of tensors as PyTorch's are."""
     seen: dict[int, Tensor] = {}
     for one in optimizers.each(optimizer):
-        state = getattr(one, "state", None)
-        if not isinstance(state, Mapping):
+        states = _states(one)
+        if not states:
             why = f"{type(one).__name__} keeps it elsewhere"
             return replace(sizes, optimizer=optimizers.names_of(optimizer), why_no_optimizer=why)
-        seen.update((id(tensor), tensor) for tensor in tensors_in(state))
+        seen.update((id(tensor), tensor) for state in states for tensor in tensors_in(state))
     name = optimizers.names_of(optimizer) or "optimizer"
     return replace(sizes, optimizer_bytes=sum(map(_bytes, seen.values())), optimizer=name)
 
@@ -190,10 +191,18 @@ def _with_stand_ins(sizes: Sizes, model: nn.Module, check: Check) -> Sizes:
         return sizes
     total = 0
     for one in optimizers.each(optimizer):
-        for parameter, state in one.state.items():
+        for parameter, state in chain.from_iterable(states.items() for states in _states(one)):
             small, shape = large.get(id(parameter), (parameter, tuple(parameter.shape)))
             total += sum(_scaled(tensor, small, shape) for tensor in tensors_in(state))
     return replace(sizes, optimizer_bytes=total)
+
+
+def _states(optimizer: Any) -> list[Mapping[Any, Any]]:
+    """Its state by parameter, or that of the optimizers among its attributes; none where it keeps it elsewhere."""
+    held = chain.from_iterable(optimizers.each(value) for value in getattr(optimizer, "__dict__", {}).values())
+    inner = [value for value in held if isinstance(value, torch.optim.Optimizer)]
+    found = [getattr(one, "state", None) for one in (inner or [optimizer])]
+    return [state for state in found if isinstance(state, Mapping)]
 
 
 _StandIns = dict[int, tuple[nn.Parameter, tuple[int, ...]]]
@@ -236,7 +245,18 @@ def _step(optimizer: Any, parameters: list[nn.Parameter]) -> None:
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
     for one in optimizers.each(optimizer):
-        one.step()
+        try:
+            one.step()
+        except RuntimeError:  # SparseAdam takes sparse gradients only
+            _make_sparse(one)
+            one.step()
+
+
+def _make_sparse(optimizer: Any) -> None:
+    """Give the parameters of one optimizer sparse gradients, as an embedding with ``sparse=True`` does."""
+    for group in getattr(optimizer, "param_groups", ()):
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter).to_sparse(1)
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -123,6 +123,20 @@ def test_several_optimizers_of_the_users_are_summed(tmp_path: Path) -> None:
     assert sizes.optimizer == "Adam, SGD"
 
 
+def test_sparse_gradients_and_optimizers_inside_an_object_of_the_users_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "pair.py").write_text(
+        NET.format(first="self.words = nn.Embedding(50, 4, sparse=True)")
+        + "\nclass Pair:\n    def __init__(self, model):\n"
+        + "        self.rest = torch.optim.SGD(model.blocks.parameters(), 0.1, momentum=0.9)\n"
+        + "        self.others = [torch.optim.SparseAdam(model.words.parameters())]\n"
+        + "    def step(self):\n        self.rest.step()\n"
+        + "\ndef make_optimizer(model):\n"
+        + "    return [Pair(model), torch.optim.SparseAdam(model.words.parameters())]\n"
+    )
+    sizes = sizes_on_meta(Check.model_validate({"name": "c", "workload": tmp_path / "pair.py"}))
+    assert sizes.optimizer_bytes == 4 * (3 * (64 * 64 + 64) + 2 * 50 * 4)
+
+
 def test_an_optimizer_that_keeps_its_state_elsewhere_leaves_it_unknown_and_the_rest_known(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         NET.format(first="pass") + "\nclass Mine:\n    def __init__(self, params): ...\n    def step(self): ...\n"
