@@ -196,7 +196,7 @@ def _judge(item: pytest.Item, seen: Watch, gate: Any) -> None:
     __tracebackhide__ = True
     findings = seen.fallbacks
     if not findings and seen.clean is None:
-        pytest.fail("unknown: the device has no op tracker and gave no warning, so nobody can tell", pytrace=False)
+        pytest.fail(f"unknown whether ops fell back: {_why_unknown(seen)}", pytrace=False)
     today = dt.datetime.now(dt.UTC).date()
     result = judge(findings, gate, eager_status="ran", compile_status="skipped", problem=None, today=today)
     rows = ["\n".join(words.row(finding, seen.device_kind)) for finding in words.worst_first(result.findings)]
@@ -204,6 +204,12 @@ def _judge(item: pytest.Item, seen: Watch, gate: Any) -> None:
         pytest.fail("\n".join([result.headline, *rows]), pytrace=False)
     if rows:
         item.add_report_section("call", "smoketest", "\n".join([result.headline, *rows]))
+
+
+def _why_unknown(seen: Watch) -> str:
+    """Why nobody can tell; what only output that is not read here could name is no reason."""
+    entries = [entry for entry in seen.not_checked if entry.what.startswith("fallbacks")]
+    return "; ".join(e.why for e in entries if not e.what.startswith("fallbacks that only")) or "no witness could tell"
 
 
 class CheckFailed(Exception):

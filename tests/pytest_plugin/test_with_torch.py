@@ -58,6 +58,11 @@ def test_raises(neuron_watch):
         raise KeyError("its own error")
 
 
+def test_nothing_moved(neuron_watch):
+    with neuron_watch():
+        torch.ones(4).lgamma()
+
+
 def test_misspelt(neuron_watch):
     with neuron_watch(allow=[{"operator": "aten::lgamma"}]):
         gamma()
@@ -95,6 +100,7 @@ def test_a_fallback_that_is_denied_fails_the_test_and_one_that_is_allowed_does_n
         "::test_possible": "passed",
         "::test_possible_and_strict": "failure",
         "::test_raises": "failure",
+        "::test_nothing_moved": "failure",
         "::test_misspelt": "failure",
         "::test_marked": "failure",
         ".TestMarked::test_denied": "failure",
@@ -122,6 +128,10 @@ def test_possible_fallbacks_are_told_beside_a_test_that_passes(watched: Ran) -> 
 
 def test_the_test_s_own_exception_is_told_and_not_hidden(watched: Ran) -> None:
     assert "KeyError: 'its own error'" in watched.out
+
+
+def test_a_block_that_does_not_touch_the_device_is_not_called_clean(watched: Ran) -> None:
+    assert "unknown whether ops fell back: nothing ran on the device: are model and inputs moved to it?" in watched.out
 
 
 def test_a_misspelt_allowance_is_named(watched: Ran) -> None:
