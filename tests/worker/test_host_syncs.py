@@ -32,6 +32,8 @@ class Net(nn.Module):
         text = f"{y.detach()[0, 2]}"
         same = torch.equal(y.detach(), y.detach())
         counts = torch.unique(places)
+        turned = y.detach()[torch.tensor([1, 0])]
+        scaled = y.detach() * torch.tensor(2.0)
         later = y.detach().to("cpu", non_blocking=True)
         moved = torch.ones(4).to(x.device)
         rows = y[torch.tensor([0, 1], device=x.device)]
@@ -140,9 +142,18 @@ def test_what_the_runner_and_an_optimizer_read_is_no_finding(waiting: Any) -> No
 
 
 def test_a_line_with_64_bit_floats_is_possible_hidden_host_work(waiting: Any) -> None:
-    found = [f for f in waiting.findings if f.rule == "NST102"]
-    assert [f.site.code for f in found] == ["wide = y.detach().double() * 2"]
-    assert found[0].message.startswith("possible hidden host work: 64-bit floats")
+    (found,) = [f for f in waiting.findings if f.rule == "NST102" and f.op is None]
+    assert found.site.code == "wide = y.detach().double() * 2"
+    assert found.message.startswith("possible hidden host work: 64-bit floats")
+
+
+def test_a_cpu_tensor_among_the_arguments_crosses_in_each_call_and_a_number_is_none(waiting: Any) -> None:
+    (found,) = [f for f in waiting.findings if f.rule == "NST102" and f.op is not None]
+    assert (found.op, found.site.code) == ("aten::index.Tensor", "turned = y.detach()[torch.tensor([1, 0])]")
+    assert (found.calls_per_step, found.bytes_per_step, found.phase) == (1, 2 * 8, "forward")
+    assert found.message == (
+        "aten::index.Tensor takes a CPU tensor beside those of the device: it is copied there in each call"
+    )
 
 
 def test_host_work_that_healthy_models_meet_is_summed_up_and_no_finding(run_worker: Any, tmp_path: Path) -> None:
