@@ -238,7 +238,7 @@ def _cells(cells: Iterable[str]) -> str:
 def _row(change: Change) -> str:
     finding = change.finding
     return _cells((
-        finding.rule, code(finding.op or "", 80), code(words.place(finding.site), 100), finding.phase or "-",
+        prose(finding.rule, 20), code(finding.op or "", 80), code(words.place(finding.site), 100), finding.phase or "-",
         words.amount(finding), change.old_verdict or "-", change.new_verdict or "-",
         prose("; ".join(change.how), 300) or "-",
     ))  # fmt: skip

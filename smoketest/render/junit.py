@@ -123,7 +123,7 @@ def _fill(case: ET.Element, found: Sequence[Finding], report: Report, not_run: s
     denied = [finding for finding in found if finding.verdict == "deny"]
     rest = [finding for finding in found if finding.verdict != "deny"]
     if denied:
-        rules = ", ".join(sorted({finding.rule for finding in denied}))
+        rules = words.clean(", ".join(sorted({finding.rule for finding in denied})), 200)
         message = f"{words.counted(len(denied), 'finding')} denied ({rules})"
         failure = ET.SubElement(case, "failure", type=rules, message=message)
         failure.text = _rows(denied, report)

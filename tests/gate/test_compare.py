@@ -249,6 +249,24 @@ def test_json_is_read_back_as_it_was() -> None:
     assert Comparison.model_validate(json.loads(render(seen, "json"))) == seen
 
 
+EVIL = "x | y\n# z `a` <b> @c \x1b[31m [d](e) \u202e"
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown"])
+def test_no_text_of_a_report_becomes_markup_or_a_control_code(form: Any) -> None:
+    site = Site(file=EVIL, line=1, code=EVIL)
+    old = judged(sort(op=EVIL, site=site), environment=Environment(torch=EVIL), operators=(row(EVIL, "cpu"),))
+    new = judged(environment=Environment(settings={EVIL: EVIL}), workload=WorkloadInfo(optimizer=EVIL))
+    text = render(compare(old.model_copy(update={"name": EVIL, "headline": EVIL}), new), form)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert not any(line.startswith("# z") for line in text.splitlines())
+    if form == "markdown":
+        assert "<b>" not in text
+        tables = [line for line in text.splitlines() if line.startswith("|")]
+        assert {line.count(" | ") for line in tables if not line.startswith("| ---")} <= {2, 4, 7}
+
+
 def test_markdown_has_whole_rows_within_its_limit_and_counts_what_is_left_out() -> None:
     many = [sort(op=f"aten::op{i}|x", site=Site(file=f"{'d' * 90}/f{i}.py", line=i, code="x")) for i in range(900)]
     text = render(compare(judged(), judged(*many)), "markdown")
