@@ -136,6 +136,31 @@ def test_on_a_real_device_the_compile_probe_waits_for_the_whole_eager_part(tmp_p
     assert events.index(("eager", "result")) < events.index(("compile", "hello"))
 
 
+def test_the_strict_witness_has_the_core_between_the_eager_part_and_the_compile_probe(tmp_path: Path) -> None:
+    report = run(tmp_path, device="neuron", finding=True, kind="unknown")
+    lines = (tmp_path / "out" / "double" / "log" / "events.jsonl").read_text().splitlines()
+    events = [(e["part"], e["event"]["event"]) for e in map(json.loads, lines)]
+    order = [("eager", "result"), ("strict", "hello"), ("strict", "result"), ("compile", "hello")]
+    assert sorted(order, key=events.index) == order
+    (found,) = [f for f in report.findings if f.op == "aten::atan2.out"]
+    assert (found.kind, found.witnesses) == ("recovered", ("strict",))
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        ("segv", "the strict witness could not tell: the strict worker crashed with SIGSEGV in setup"),
+        ("no_device", "the strict witness could not tell: no neuron device"),
+    ],
+)
+def test_a_strict_witness_that_dies_takes_nothing_with_it_and_is_told_of(tmp_path: Path, act: str, why: str) -> None:
+    report = run(tmp_path, device="neuron", finding=True, kind="unknown", act_strict=act, compile_enabled=False)
+    assert report.eager.status == "ran"
+    assert report.exit_code == 1
+    assert [f.kind for f in report.findings if f.op == "aten::atan2.out"] == ["unknown"]
+    assert {n.what: n.why for n in report.not_checked}["why aten::atan2.out ran on the CPU"] == why
+
+
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
