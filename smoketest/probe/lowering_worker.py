@@ -201,6 +201,8 @@ def _first_error(printed: str, error: Exception) -> tuple[str, str | None]:
     A lowering that fails often prints why before it prints what, so the first two different errors are given.
     """
     found = list(_ERROR.finditer(printed)) or list(_ERROR.finditer(str(error)))
+    if not found and isinstance(error, KeyError) and str(error).startswith("torch."):
+        return f"the importer has no type for tensors of {error}", None
     if not found:
         return f"{type(error).__name__}: {error}".strip().splitlines()[0], None
     sentences = list(dict.fromkeys(m["sentence"].split(": %")[0].strip() for m in found))

@@ -227,3 +227,24 @@ def test_a_model_that_its_owner_compiled_in_place_is_captured_all_the_same_and_s
     assert [graph.direction for graph in seen.graphs] == ["forward", "backward"]
     assert theirs is not None
     assert model._compiled_call_impl is theirs
+
+
+def test_settings_are_as_before_after_a_step_that_raises_too() -> None:
+    def settings() -> tuple[Any, ...]:
+        configs = (torch._dynamo.config, torch._functorch.config)
+        flags = (
+            torch.backends.cuda.math_sdp_enabled(),
+            torch.backends.cuda.flash_sdp_enabled(),
+            torch.is_grad_enabled(),
+        )
+        return *(config.get_config_copy() for config in configs), flags, torch.autograd.grad, torch.autograd.backward  # type: ignore[attr-defined]
+
+    def step(call: Callable[..., Any], index: int) -> None:
+        x = torch.randn(3, 4, requires_grad=True)
+        (first,) = torch.autograd.grad(call(x).sin().sum(), x, create_graph=True)
+        first.sum().backward()
+        raise ValueError("of the step")
+
+    before = settings()
+    assert capture(Printing(), step, steps=2).error is not None
+    assert settings() == before

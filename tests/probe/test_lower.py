@@ -30,6 +30,12 @@ def test_an_op_that_lowers_reaches_stablehlo(lowering: LoweringProcess) -> None:
     assert lowering.lower(op("aten::mm", X, TensorSpec((5, 2), F), value=TensorSpec((3, 2), F)), 30).lowers
 
 
+def test_a_dtype_that_the_importer_does_not_take_is_named(lowering: LoweringProcess) -> None:
+    unsigned = TensorSpec((3, 5), torch.uint16)
+    answer = lowering.lower(op("aten::add.Tensor", unsigned, unsigned, value=unsigned), 30)
+    assert answer == Answer("captured", "the importer has no type for tensors of torch.uint16")
+
+
 def test_an_op_the_dialect_does_not_know_is_named(lowering: LoweringProcess) -> None:
     answer = lowering.lower(op("aten::lgamma", X, value=X), 30)
     assert answer == Answer(
