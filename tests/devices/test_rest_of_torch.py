@@ -221,6 +221,7 @@ FORMER_CRASHES = {
     "huge resize": "x.resize_(2**20).sum()",
     "set to nothing": "x.set_()",
     "record stream": "x.record_stream(torch.Stream('neuron'))",
+    "zero tensor": "torch._efficientzerotensor((2, 2), device='neuron') + torch._efficientzerotensor((2,)).to(x)",
     "meta": "x.to('meta') + 1",
     "mixed": "x + torch.ones(2, 2)",
     "swap": "torch.utils.swap_tensors(x, torch.ones(2, 2, device='neuron'))",

@@ -63,6 +63,8 @@ _WRITTEN_HERE: dict[str, tuple[str, Kernel]] = {
     # Without this, .to(device) builds new Parameters and silently unties tied weights.
     "_has_compatible_shallow_copy_type": ("aten::_has_compatible_shallow_copy_type", lambda a, b: True),
 }
+_WITHOUT_MEMORY = {"aten::_efficientzerotensor": geometry.zeros}
+"""Ops whose CPU result has no memory to share, native or not, and what stands in for them."""
 _SET_STORAGE = ("set_.source_Tensor", "set_.source_Storage", "set_.source_Storage_storage_offset")
 _COMPOSITES_WITH_A_KERNEL = frozenset(
     {
@@ -214,6 +216,8 @@ def _native_kernel(op: Overload) -> Kernel | None:
     name = op.name()
     if torch.Tag.inplace_view in op.tags:  # squeeze_, t_: they change the tensor itself, which an alias cannot
         return None
+    if name in _WITHOUT_MEMORY:
+        return _WITHOUT_MEMORY[name]
     if name in KERNELS:
         return kernel_for(op, call=KERNELS[name])
     if name in _COMPOSITES_WITH_A_KERNEL or any(has_kernel(name, key) for key in _COMPUTED_BY):
@@ -273,8 +277,8 @@ def _boxed_fallback(
 
     @functools.cache
     def on_cpu(op: Overload) -> Kernel:
-        if op.name() == "aten::_efficientzerotensor":  # a CPU tensor of it has no memory to share
-            return geometry.zeros
+        if op.name() in _WITHOUT_MEMORY:
+            return _WITHOUT_MEMORY[op.name()]
         return on_cpu_view(op) if is_view(op) else kernel_for(op, native=False)
 
     @functools.cache
