@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -285,6 +286,7 @@ class _Numbers:
         return after if late else before
 
 
+@cache
 def _plain(name: str) -> str:
     """``aten::mul.Tensor`` and ``MulBackward0`` in one form: ``mul``."""
     base = name.rpartition("::")[2].partition(".")[0].partition("Backward")[0]
