@@ -27,6 +27,7 @@ __all__ = ["MOST_BYTES", "NotKept", "keep", "put_back"]
 MOST_BYTES = 8 * 2**30
 """Of a state that is kept: a 700M-parameter model in float32 with AdamW."""
 _SHARE_OF_DISK = 0.5
+_DEPTH = 4
 _PLAIN = (int, float, bool, str, type(None))
 
 Saved = dict[str, Any]
@@ -158,7 +159,7 @@ def _optimizers(workload: Workload) -> list[torch.optim.Optimizer]:
     found: dict[int, torch.optim.Optimizer] = {}
     for optimizer in each(workload.optimizer):
         inner = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(_held(optimizer))
-        if not inner:
+        if not inner and not _is_stateless(optimizer, {id(parameter) for parameter in workload.model.parameters()}):
             raise NotKept(f"the state of a {type(optimizer).__name__}, which is no torch.optim.Optimizer, is its own")
         found |= {id(one): one for one in inner}
     return list(found.values())
@@ -168,6 +169,20 @@ def _held(owner: Any) -> Iterator[torch.optim.Optimizer]:
     for value in getattr(owner, "__dict__", {}).values():
         items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
         yield from (item for item in items if isinstance(item, torch.optim.Optimizer))
+
+
+def _is_stateless(value: Any, parameters: set[int], depth: int = 0) -> bool:
+    """Whether an object holds nothing but parameters of the model, and numbers and texts."""
+    if isinstance(value, Tensor):
+        return id(value) in parameters
+    if type(value) in _PLAIN:
+        return True
+    if isinstance(value, (list, tuple, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return depth < _DEPTH and all(_is_stateless(item, parameters, depth + 1) for item in items)
+    return depth == 0 and all(
+        _is_stateless(item, parameters, 1) for item in getattr(value, "__dict__", {"": ...}).values()
+    )
 
 
 def _optimizer(optimizer: torch.optim.Optimizer) -> Saved:
