@@ -13,7 +13,7 @@ import importlib.util
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -412,22 +412,6 @@ def register_compile_backend(name: str, backend: Callable[..., Any]) -> None:
     from torch._dynamo.backends.registry import register_backend
 
     register_backend(backend, name=name)
-
-
-def run_through_aot(
-    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], decompositions: dict[Any, Callable[..., Any]]
-) -> Callable[..., Any]:
-    """Pass a Dynamo graph through AOT autograd, and run the forward and backward graphs it makes as they are."""
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch._aot_autograd.utils import make_boxed_func
-
-    def run_as_captured(captured: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        return cast("Callable[..., Any]", make_boxed_func(captured.forward))
-
-    backend = aot_autograd(
-        fw_compiler=run_as_captured, decompositions=decompositions, keep_inference_input_mutations=True
-    )
-    return backend(graph, example_inputs)
 
 
 def when_dynamo_is_imported(then: Callable[[], None]) -> None:
