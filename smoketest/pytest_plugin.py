@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from _pytest._code.code import ExceptionInfo, TerminalRepr
+    from _pytest._code.code import TerminalRepr
 
     from smoketest.config import Check
     from smoketest.findings import Report
@@ -88,7 +88,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _refuse_misuse(item)
         if not config.option.collectonly:
             _prepare_device(config)
-            config.pluginmanager.register(_Marked(), "smoketest-marked")
+            config.pluginmanager.register(_marked(), "smoketest-marked")
     except pytest.UsageError as error:
         if not hasattr(config, "workerinput"):
             raise
@@ -121,18 +121,23 @@ class _Refused:
             pytest.fail(self._why, pytrace=False)
 
 
-class _Marked:
-    """Watches the tests with the marker; registered only where there is one."""
+def _marked() -> object:
+    """A plugin that watches the tests with the marker; registered only where there is one.
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Run the test inside a watch."""
-        marks = list(item.iter_markers(MARKER))
-        if not marks:
-            return (yield)
-        allow = [entry for mark in marks for entry in mark.kwargs.get("allow", ())]
-        with _watching(item, None, allow, any(mark.kwargs.get("strict") for mark in marks)):
-            return (yield)
+    It is made when it is needed: a pytest too old for it can still run what does not use this plugin.
+    """
+
+    class Marked:
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+            marks = list(item.iter_markers(MARKER))
+            if not marks:
+                return (yield)
+            allow = [entry for mark in marks for entry in mark.kwargs.get("allow", ())]
+            with _watching(item, None, allow, any(mark.kwargs.get("strict") for mark in marks)):
+                return (yield)
+
+    return Marked()
 
 
 @pytest.fixture
@@ -293,7 +298,7 @@ class CheckItem(pytest.Item):
             )
             return run_check(check, options)
 
-    def repr_failure(self, excinfo: ExceptionInfo[BaseException], style: Any = None) -> str | TerminalRepr:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str | TerminalRepr:
         """The report in place of a traceback."""
         from smoketest.errors import SmoketestError
 
