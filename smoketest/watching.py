@@ -191,6 +191,7 @@ class Watch:
             warned=self._warned.seen if self._warned is not None else (),
             traced=traced,
             counted_by="kernels" if self._kernels is not None else "tracker",
+            timed=self._opened().kind == "neuron",
         )
 
     def _names(self) -> frozenset[str]:
