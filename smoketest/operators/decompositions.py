@@ -370,8 +370,8 @@ def linear_backward(
     """
     count = math.prod(x.shape[:-1])  # not -1: either may have no elements
     rows, out = x.reshape(count, x.size(-1)), grad.reshape(count, grad.size(-1))
-    grad_x = torch.mm(out, weight).reshape(x.shape) if output_mask[0] else None
-    grad_weight = torch.mm(out.t(), rows) if output_mask[1] else None
+    grad_x = torch.mm(out, weight.conj()).reshape(x.shape) if output_mask[0] else None
+    grad_weight = torch.mm(out.t(), rows.conj()) if output_mask[1] else None
     grad_bias = out.sum(0) if output_mask[2] else None
     return grad_x, grad_weight, grad_bias
 

@@ -24,13 +24,13 @@ def test_samples_agree_with_the_cpu(dtype: torch.dtype, device: EmulatedDevice) 
     compared, differing = 0, {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's own, about deprecated or experimental ops
-        for op in opinfo.op_db[::3]:
+        for op in opinfo.op_db:
             if opinfo.excluded(op) is None:
                 found = list(opinfo.differences(op, dtype, samples=1))
                 differing |= {opinfo.title(op): text for text in found if text is not None}
                 compared += len(found)
     assert differing == {}
-    assert compared > 100
+    assert compared > 300 if dtype != torch.int64 and not dtype.is_complex else compared > 100
 
 
 def test_the_whole_suite_counts_and_says_so() -> None:

@@ -179,6 +179,8 @@ def _rms_norm(tracker: Tracker) -> Kernel:
     """``aten::rms_norm`` by the fused op, as the backend has it at both keys ([PRE] internals 1.1 and 1.3)."""
 
     def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
+        if x.is_complex():  # the fused op has no gradient there
+            return _aten.rms_norm.default.decompose(x, normalized_shape, weight, eps)
         tracker.executed.add("aten::rms_norm")
         return _aten._fused_rms_norm.default(x, normalized_shape, weight, eps)[0]
 

@@ -97,8 +97,8 @@ def linear_backward(
     count = math.prod(x.shape[:-1])  # not -1: either may have no elements
     rows, out = x.reshape(count, x.shape[-1]), grad.reshape(count, grad.shape[-1])
     return (
-        (out @ weight).reshape(x.shape) if output_mask[0] else None,
-        out.t() @ rows if output_mask[1] else None,
+        (out @ weight.conj()).reshape(x.shape) if output_mask[0] else None,
+        out.t() @ rows.conj() if output_mask[1] else None,
         out.sum(0) if output_mask[2] else None,
     )
 
