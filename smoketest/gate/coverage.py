@@ -12,6 +12,8 @@ __all__ = ["FALLBACKS_NOT_CHECKED", "Coverage"]
 FALLBACKS_NOT_CHECKED = "fallbacks"
 """A `NotChecked` whose ``what`` begins with this says that no witness could tell where ops ran: never "clean"."""
 
+_OF_GRAPHS = ("NST201", "NST202", "NST203", "NST206", "NST207")
+
 
 @dataclass(frozen=True)
 class Coverage:
@@ -22,16 +24,20 @@ class Coverage:
         compile: the compile probe did.
         parity: the comparison with plain CPU did.
         fallbacks: it could be told where ops ran.
+        graphs: the compile probe had a graph to lower.
     """
 
     eager: bool
     compile: bool
     parity: bool
     fallbacks: bool = True
+    graphs: bool = True
 
     def sees(self, rule: str) -> bool:
         """Whether a finding of this rule would have been found, had there been one."""
         if rule in ("NST101", "NST102") and not self.fallbacks:
+            return False
+        if rule in _OF_GRAPHS and not self.graphs:
             return False
         return bool(getattr(self, part_of(rule)))
 
@@ -49,4 +55,5 @@ class Coverage:
             compile=report.compile.status == "ran",
             parity=report.parity.status == "ran",
             fallbacks=report.device.kind != "cpu" and not unseen,
+            graphs=bool(report.compile.graphs),
         )

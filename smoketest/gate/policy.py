@@ -74,6 +74,7 @@ def judge(
     gaps: Sequence[str] = (),
     can_fall_back: bool = True,
     parity_status: PartStatus = "skipped",
+    graphs: bool = True,
     baseline: Baseline | None = None,
     strict: bool = False,
 ) -> Judgement:
@@ -92,6 +93,7 @@ def judge(
             denials.
         can_fall_back: False on plain CPU, where no run can be called clean, yet one without denied findings passes.
         parity_status: how the comparison with plain CPU ended.
+        graphs: whether the compile probe had a graph to lower.
         baseline: accepted findings: a known one that is no worse does not deny.
         strict: whether entries of the baseline that nothing needs any more fail the check.
     """
@@ -101,6 +103,7 @@ def judge(
         compile=compile_status == "ran",
         parity=parity_status == "ran",
         fallbacks=can_fall_back and not unknown,
+        graphs=graphs,
     )
     judged = tuple(_judged(finding, gate, today) for finding in findings)
     compared, fixed = "", tuple[str, ...]()
@@ -192,6 +195,7 @@ def judge_report(
         gaps=_gaps(report),
         can_fall_back=report.device.kind != "cpu",
         parity_status=report.parity.status,
+        graphs=bool(report.compile.graphs),
         baseline=baseline,
         strict=strict,
     )

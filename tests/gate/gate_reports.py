@@ -6,7 +6,15 @@ import datetime as dt
 from typing import Any
 
 from smoketest.findings import Observation, Report, Site, merge
-from smoketest.findings.report import CompilePart, DeviceInfo, EagerPart, Environment, ParityPart, WorkloadInfo
+from smoketest.findings.report import (
+    CompilePart,
+    DeviceInfo,
+    EagerPart,
+    Environment,
+    GraphInfo,
+    ParityPart,
+    WorkloadInfo,
+)
 
 TODAY = dt.date(2026, 12, 1)
 
@@ -31,7 +39,9 @@ def report(*seen: Observation, **given: Any) -> Report:
     defaults: dict[str, Any] = {
         "device": DeviceInfo(kind="emulated"),
         "eager": EagerPart(status="ran", op_calls=10),
-        "compile": CompilePart(status="ran"),
+        "compile": CompilePart(
+            status="ran", graphs=(GraphInfo(id="0", direction="forward", nodes=3, status="lowered"),)
+        ),
         "parity": ParityPart(status="ran"),
         "environment": Environment(),
         "workload": WorkloadInfo(),

@@ -128,6 +128,7 @@ def test_fixed_findings_are_told_and_only_a_strict_gate_fails_for_them() -> None
     [
         ("NST201", {"compile": CompilePart(status="skipped")}),
         ("NST204", {"compile": CompilePart(status="timed_out")}),
+        ("NST201", {"compile": CompilePart(status="ran")}),
         ("NST101", {"eager": EagerPart(status="crashed")}),
         ("NST101", {"device": DeviceInfo(kind="cpu")}),
         ("NST101", {"not_checked": (NotChecked(what="fallbacks", why="no op tracker"),)}),
