@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -147,14 +148,22 @@ def test_autocast_inside_and_outside_a_compiled_function(device: EmulatedDevice)
         assert torch.compile(linear, backend="neuron", dynamic=False)(x).dtype == torch.bfloat16
 
 
-def test_emulating_does_not_import_dynamo_and_registers_when_somebody_does() -> None:
+def test_emulating_does_not_import_dynamo_and_registers_when_somebody_does(tmp_path: Path) -> None:
+    """And the table of metrics that a variable asks for is written when the process ends ([PRE])."""
     program = (
         "import sys, torch, smoketest; loaded = 'torch._dynamo' in sys.modules; smoketest.emulate(warn=False);"
         "assert loaded == ('torch._dynamo' in sys.modules); import torch._dynamo as d;"
         "assert 'neuron' in d.list_backends(); f = torch.compile(lambda x: x + 1, backend='neuron');"
         "assert f(torch.ones(2, device='neuron')).tolist() == [2, 2]"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    settings = {"TORCH_NEURONX_ENABLED_METRIC_TABLES": "graph_stats", "TORCH_NEURONX_METRICS_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, **settings})
+    head, row = (tmp_path / "metric_table_graph_stats_rank0.csv").read_text().splitlines()
+    assert head == (
+        "graph_id,graph_name,model_name,has_collectives,graph_node_count,timestamp,torch_neuronx_fx_passes_us,"
+        "torch_neuronx_lower_us,torch_neuronx_compile_us"
+    )
+    assert row.split(",")[1] == "model_default_0_inference_0"
 
 
 def test_every_module_with_code_that_runs_in_an_op_is_kept_out() -> None:

@@ -1,7 +1,7 @@
 """Run in a process of its own by test_on_device_doubles.py, with a double of torch-neuronx on Python's path.
 
 Runs the compile part of a check in FOLDER once for each ``model:compiler:direction`` of the command line, and prints
-what it says as JSON.
+what it says as JSON, a line each.
 """
 
 from __future__ import annotations
@@ -97,12 +97,11 @@ def main() -> None:
     from torch_neuronx._build_config import BEHAVIOUR
 
     torch.set_num_threads(1)
-    told = {}
     folder = Path(sys.argv[1])
     for wanted in sys.argv[2:]:
         model, BEHAVIOUR["compiler"], BEHAVIOUR["compiler_at"] = wanted.split(":")
-        told[wanted] = one(model, folder)
-    sys.stdout.write("\n" + json.dumps(told) + "\n")
+        sys.stdout.write("\n " + json.dumps({wanted: one(model, folder)}) + "\n")
+        sys.stdout.flush()  # at once: the next run may be the last
 
 
 if __name__ == "__main__":

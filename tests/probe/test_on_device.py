@@ -22,6 +22,7 @@ from torch._dynamo.backends.common import aot_autograd
 from smoketest.findings import SitePolicy, merge
 from smoketest.findings.report import Finding
 from smoketest.probe.compat import boxed
+from smoketest.probe.compiler_errors import read_failure
 from smoketest.probe.on_device import DeviceRun, run_on_device
 
 REJECTED = (
@@ -316,26 +317,48 @@ def test_a_model_that_draws_numbers_itself_is_not_compared_where_they_differ(run
             "Higher-order operation 'cond' not implemented in the FxImporter (tried '_import_hop_cond')",
             ("NST202", "cond", "captured"),
         ),
-        ("[NCC_EMOD025] Dynamic shape is not supported: instruction 'parameter'", ("NST206", "graph", "captured")),
-        ("NRT Execution error occurred on Neuron for operation=torch_compile", ("NST203", "graph", "compiled")),
+        ("[NCC_EMOD025] Dynamic shape is not supported: instruction 'parameter'", ("NST206", None, "captured")),
+        ("NRT Execution error occurred on Neuron for operation=torch_compile", ("NST203", None, "compiled")),
     ],
 )
 def test_what_the_device_says_is_read_as_the_rule_it_falls_under(
-    text: str, expected: tuple[str, str, str], run: Callable[..., DeviceRun]
+    text: str, expected: tuple[str, str | None, str]
 ) -> None:
-    def refuse(number: int, kind: str) -> None:
-        if (number, kind) == (1, "forward"):
-            raise RuntimeError(text.format(file=__file__, line=_line_of_second()))
+    failure = read_failure(text.format(file="model.py", line=88))
+    assert failure is not None
+    assert (failure.rule, failure.op, failure.stage) == expected
+    assert failure.place == (("model.py", 88) if "loc(" in text else None)
 
-    finding = only(run(Compiler(refusing=refuse)))
-    assert (finding.rule, finding.op, finding.stage) == expected
-    assert finding.grounds == "measured"
+
+def test_an_exception_of_the_users_own_is_none_of_the_compilers() -> None:
+    assert read_failure("ValueError: 3 is not a valid number of heads") is None
+
+
+def test_the_line_that_the_compiler_names_is_the_findings(run: Callable[..., DeviceRun]) -> None:
+    def refuse(number: int, kind: str) -> None:
+        if (number, kind) == (0, "forward"):
+            place = f'loc("{__file__}":{_line_of_second()}:0)'
+            raise RuntimeError(
+                f"Failed Torch-MLIR stage:\n{place}: error: failed to legalize operation 'torch.aten.mm'"
+            )
+
+    class Whole(Two):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x))  # type: ignore[no-any-return]
+
+    finding = only(run(Compiler(refusing=refuse), Whole()))
+    assert (finding.rule, finding.op, finding.grounds) == ("NST201", "aten::mm", "measured")
     assert finding.site is not None
-    assert finding.site.code == SECOND
+    assert finding.site.code == SECOND_OF_WHOLE
+
+
+SECOND_OF_WHOLE = "return self.second(self.first(x))  # type: ignore[no-any-return]"
 
 
 def _line_of_second() -> int:
-    return next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.strip() == SECOND)
+    return next(
+        n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.strip() == SECOND_OF_WHOLE
+    )
 
 
 def test_a_code_that_only_the_compilers_process_prints_is_heard(
