@@ -37,8 +37,8 @@ def explain(
     """
     from smoketest.cli.output import emit, printable
 
-    text = _rule(what) if re.match(r"nst\w*$", what, re.IGNORECASE) else _op(what, profile or [])
-    emit(printable(text))
+    # A page is ours, and may have colours; what is known of an op holds texts of profiles.
+    emit(_rule(what) if re.match(r"nst\w*$", what, re.IGNORECASE) else printable(_op(what, profile or [])))
 
 
 def _rule(name: str) -> str:
@@ -54,6 +54,18 @@ def _rule(name: str) -> str:
 
 
 def _rule_text(rule: Rule) -> str:
+    """The rule's page; what is in the code where this installation has none."""
+    from smoketest.cli.output import use_color, width
+    from smoketest.findings.pages import rule_page
+    from smoketest.render.page import plain
+
+    page = rule_page(rule.id)
+    if page is None:
+        return _short_text(rule)
+    return plain(page, width=width(sys.stdout), color=use_color(sys.stdout))
+
+
+def _short_text(rule: Rule) -> str:
     import textwrap
 
     other = "deny" if rule.default == "warn" else "warn"
