@@ -288,7 +288,7 @@ def no_place(finding: Finding) -> str:
 def amount(finding: Finding) -> str:
     """How often, such as ``48 calls per step``; ``at least`` where the count is a lower bound."""
     count = finding.calls_per_step
-    if finding.class_ == "environment":
+    if finding.class_ == "environment" or (count is None and finding.class_ in ("non_finite", "parity", "moved")):
         return "in the whole run"
     if count is None:
         return "count not known"
@@ -488,7 +488,10 @@ def _whole(graphs: Sequence[GraphInfo]) -> str:
 def _parity(report: Report) -> str:
     if report.parity.max_relative_error is None:
         return "."
-    return f"; largest relative error {report.parity.max_relative_error:.1e}."
+    losses = f"; losses of {report.parity.steps} steps, largest relative error {report.parity.max_relative_error:.1e}"
+    if report.parity.tensors is None:
+        return f"{losses}; no tensors."
+    return f"{losses}; {counted(report.parity.tensors, 'tensor')} of the traced step."
 
 
 def _baseline(report: Report) -> str | None:
