@@ -51,6 +51,7 @@ class Limit(BaseModel):
         "copy_destination",
         "fallback_view",
         "fork",
+        "forward_ad",
     ]
     effect: str
     source: str

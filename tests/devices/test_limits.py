@@ -33,6 +33,7 @@ def test_every_limit_of_the_packaged_profile_has_a_source_and_a_grade(device: Em
             "copy_destination",
             "fallback_view",
             "fork",
+            "forward_ad",
         ),
         "PRE",
     )
@@ -198,6 +199,17 @@ def test_a_forked_data_loader_worker_is_noted_and_refused_under_strict_limits(de
     device.strict_limits = True
     with pytest.raises(RuntimeError, match=r"Cannot re-initialize Neuron runtime in forked subprocess\. To use Neuron"):
         list(loader)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own use of it
+def test_forward_mode_differentiation_is_noted_and_refused_under_strict_limits(device: EmulatedDevice) -> None:
+    x = torch.ones(2).to("neuron")
+    torch.testing.assert_close(torch.func.jvp(torch.sin, (x,), (x,))[1].cpu(), torch.ones(2).cos())
+    assert "forward_ad" in [limit.what for limit in device.met_limits]
+    device.strict_limits = True
+    with pytest.raises(NotImplementedError, match=r"^neuron: forward-mode automatic differentiation is not there"):
+        torch.func.jvp(torch.sin, (x,), (x,))
+    assert torch.func.jvp(torch.sin, (torch.zeros(1),), (torch.ones(1),))[1].item() == 1
 
 
 def test_what_is_met_before_strict_limits_act_stays_known(device: EmulatedDevice) -> None:

@@ -46,6 +46,7 @@ DRIFT = (
     "torch._conj",
     "torch._neg_view",
     "torch.clear_autocast_cache",
+    "torch.autograd.forward_ad.make_dual",
     "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
     "torch._C._acc.DeviceGuard",
     "torch._C._autograd.DeviceType.PrivateUse1",
@@ -282,6 +283,23 @@ def _patch_accelerator() -> None:
     }
     for name, answer in answers.items():
         setattr(torch._C, f"_accelerator_{name}", lambda *args, _answer=answer: _answer)
+
+
+def before_making_duals(tell: Callable[[], None]) -> None:
+    """Have ``tell`` called when forward-mode differentiation begins on a tensor of the device.
+
+    No op of the device's passes then: PyTorch makes a dual tensor above its kernels.
+    """
+    from torch.autograd import forward_ad
+
+    plain: Any = forward_ad.make_dual
+
+    def make_dual(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if tensor.device.type == NAME:
+            tell()
+        return plain(tensor, *args, **kwargs)
+
+    forward_ad.make_dual = make_dual
 
 
 def after_clearing_autocast_cache(also: Callable[[], None]) -> None:

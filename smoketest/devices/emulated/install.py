@@ -113,6 +113,7 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
     library.impl("_pin_memory", lambda t, device=None: t.clone(), "CPU")
     autocast.install(library, every)
     compat.patch(crossing.to_neuron)
+    compat.before_making_duals(limits.making_a_dual)
     for module in kept_out():
         compat.keep_out_of_dynamo(module)
     compat.when_dynamo_is_imported(compiler.register)

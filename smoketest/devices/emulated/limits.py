@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from smoketest.devices.emulated.compat import Overload
+from smoketest.devices.emulated.compat import NAME, Overload
 from smoketest.devices.emulated.crossing import to_cpu, to_neuron
 from smoketest.operators.profile import Limit, OperatorProfile
 
@@ -133,6 +133,18 @@ class Limits:
                 "copy_layout",
                 "Neuron->Neuron copy with layout change is not supported yet. Please make tensors contiguous first.",
             )
+
+    def making_a_dual(self) -> None:
+        """Forward-mode differentiation begins.
+
+        Raises:
+            NotImplementedError: that limit acts; the class is that of PyTorch's dispatcher, the backend's words are
+                not known.
+        """
+        if "forward_ad" in self._known:
+            self._met.add("forward_ad")
+            if self.acts("forward_ad"):
+                raise NotImplementedError(f"{NAME}: forward-mode automatic differentiation is not there on this device")
 
     def view_on_cpu(self) -> bool:
         """A view op runs on the CPU; whether its result has memory of its own, as it has on the device."""
