@@ -14,6 +14,9 @@ from smoketest.operators.profile import OperatorProfile
 
 __all__ = ["NeuronDevice", "open_neuron"]
 
+_TEST_OP = "aten::_test_optional_intlist"
+"""An op of PyTorch's own tests, with a kernel for the CPU and no decomposition."""
+
 
 class NeuronDevice:
     """A Trainium device in this process.
@@ -22,7 +25,8 @@ class NeuronDevice:
         version: of the distribution torch-neuronx.
         get_fallback_ops: reads the tracker; None where this release has none.
         clear_op_tracking: empties it.
-        synchronize: waits for the device.
+        synchronize: waits for the device; None where no way to do so is known.
+        deaf: whether the tracker was seen to miss an op that has no kernel.
 
     The device is asked for as ``neuron``, without an index: a process has one, and under a process group ``neuron:0``
     is another rank's ([USER-B4]).
@@ -38,16 +42,25 @@ class NeuronDevice:
         get_fallback_ops: Callable[[], list[str]] | None,
         clear_op_tracking: Callable[[], Any] | None,
         synchronize: Callable[[], Any] | None,
+        *,
+        deaf: bool = False,
     ) -> None:
         self._version = version
         self._get_fallback_ops = get_fallback_ops
         self._clear_op_tracking = clear_op_tracking
         self._synchronize = synchronize
+        self._deaf = deaf
 
     @property
-    def has_tracker(self) -> bool:
-        """Whether this release says which ops fell back, and can be told to forget them."""
-        return self._get_fallback_ops is not None and self._clear_op_tracking is not None
+    def untracked(self) -> str | None:
+        """Why this release cannot tell which ops fell back, one clause; None where it can."""
+        if self._get_fallback_ops is None or self._clear_op_tracking is None:
+            return "this torch-neuronx has no op tracker"
+        if self._synchronize is None:
+            return "this torch-neuronx cannot be waited for, and what its op tracker holds lags behind"
+        if self._deaf:
+            return "the op tracker of this torch-neuronx missed an op that it has no kernel for"
+        return None
 
     def synchronize(self) -> None:
         """Wait for the device: execution may be asynchronous, and tracker and errors lag behind it."""
@@ -55,8 +68,8 @@ class NeuronDevice:
             self._synchronize()
 
     def fallback_names(self) -> list[str] | None:
-        """Names the device's tracker holds; None when this release has none."""
-        if self._get_fallback_ops is None or self._clear_op_tracking is None:
+        """Names the device's tracker holds; None where this release cannot tell (`untracked`)."""
+        if self.untracked is not None or self._get_fallback_ops is None:
             return None
         self.synchronize()
         return list(self._get_fallback_ops())
@@ -75,10 +88,26 @@ class NeuronDevice:
         """How often the device compiled in this process; None where this release does not count."""
         return neuron_compat.compilations()
 
+    def test_tracker(self, torch: Any) -> None:
+        """Have an op without a kernel run, once: a tracker that misses it can be trusted with none.
+
+        A pre-release's own tests use the op for the same ([PRE] internals, section 4). Where the device has a kernel
+        for it, or PyTorch has another one than the CPU's, or it raises, nothing is learnt, and the tracker is believed.
+        """
+        if self.untracked is not None or not neuron_compat.only_on_cpu(_TEST_OP):
+            return
+        self.clear_tracking()
+        try:
+            torch.ops.aten._test_optional_intlist(torch.zeros(1, dtype=torch.int32).to(self.torch_device), [1])
+        except Exception:  # an op of PyTorch's tests: a release may lack it or refuse it
+            return
+        self._deaf = _TEST_OP not in {name.partition(".")[0] for name in self.fallback_names() or ()}
+        self.clear_tracking()
+
     def note(self) -> str:
         """What this device is."""
-        tracker = "" if self.has_tracker else "; this release has no op tracker"
-        return f"measured on a Neuron device, torch-neuronx {self._version}{tracker}"
+        untracked = f"; {self.untracked}" if self.untracked is not None else ""
+        return f"measured on a Neuron device, torch-neuronx {self._version}{untracked}"
 
 
 def open_neuron() -> NeuronDevice:
@@ -121,12 +150,14 @@ def open_neuron() -> NeuronDevice:
             f"torch-neuronx {version} finds no Neuron device",
             hint="check that `neuron-ls` lists one; in a container give it the devices",
         )
-    return NeuronDevice(
+    device = NeuronDevice(
         version,
         neuron_compat.function(neuron_compat.FALLBACKS),
         neuron_compat.function(neuron_compat.CLEAR),
         neuron_compat.synchronizer(),
     )
+    device.test_tracker(torch)
+    return device
 
 
 def _use(torch: Any) -> None:

@@ -6,6 +6,7 @@ says which ones an installed release lacks, and the suite in tests/neuron fails 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import sys
@@ -13,7 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["COPY_FUNCTIONS", "NAMES", "Name", "compilations", "copy_module", "function", "missing", "synchronizer"]
+__all__ = [
+    "COPY_FUNCTIONS",
+    "NAMES",
+    "Name",
+    "compilations",
+    "copy_module",
+    "function",
+    "missing",
+    "only_on_cpu",
+    "synchronizer",
+]
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,7 @@ _COPIES = tuple(
 SYNCHRONIZE = (
     Name("torch.neuron.synchronize", "[PRE] internals, section 5; [PUB] how-to-profile page", "where an error belongs"),
     Name("torch_neuronx.synchronize", "[PRE] torch_neuronx/__init__.py", "where an error belongs"),
+    Name("torch.accelerator.synchronize", "PyTorch's own, for whatever accelerator there is", "where an error belongs"),
 )
 
 NAMES = (FALLBACKS, CLEAR, EXECUTED, CACHE, *_COPIES, *SYNCHRONIZE)
@@ -76,8 +88,14 @@ def missing() -> tuple[Name, ...]:
 
 
 def synchronizer() -> Callable[[], Any] | None:
-    """What waits for the device; None where no known name does."""
-    return next((found for name in SYNCHRONIZE if (found := function(name)) is not None), None)
+    """What waits for the device, and was seen to; None where no known name does. Nothing may be pending there."""
+    for name in SYNCHRONIZE:
+        found = function(name)
+        if found is not None:
+            with contextlib.suppress(Exception):  # it is there, and this backend does not support it
+                found()
+                return found
+    return None
 
 
 def copy_module() -> Any | None:
@@ -85,6 +103,17 @@ def copy_module() -> Any | None:
     if any(function(name) is None for name in _COPIES):
         return None
     return importlib.import_module("torch_neuronx._C")
+
+
+def only_on_cpu(overload: str) -> bool:
+    """Whether PyTorch's table has a kernel of the CPU's for an overload, and none that another backend would use."""
+    torch = importlib.import_module("torch")
+    others = ("PrivateUse1", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    try:
+        has = torch._C._dispatch_has_kernel_for_dispatch_key
+        return bool(has(overload, "CPU")) and not any(has(overload, key) for key in others)
+    except (AttributeError, RuntimeError):  # private, or no such overload
+        return False
 
 
 def compilations() -> int | None:

@@ -46,6 +46,7 @@ class Behaviour:
         product: ``native``, or what else goes by the name; the other fields are the native one's.
         tracker: whether ``get_fallback_ops`` and its two companions exist. [PRE]; seen up to beta 4 [USER-B4];
             unconfirmed for the public releases, so one without them must be reckoned with.
+        records: whether the tracker records what falls back; one that does not must not make a run clean. [OWN]
         warns: whether an op warns the first time it falls back in the process. That unsupported ops fall back "by
             default" is [PUB] best-practices page; whether a release says so is not known. The pre-release's logger
             drops the message ([PRE] NeuronLogging.h), hence False.
@@ -73,6 +74,7 @@ class Behaviour:
 
     product: Literal["native", "legacy", "placeholder", "lookalike"] = "native"
     tracker: bool = True
+    records: bool = True
     warns: bool = False
     asynchronous: Literal["unless_blocking", "always"] = "unless_blocking"
     build: Literal["RELEASE", "DEV"] = "RELEASE"
@@ -93,6 +95,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "loud": Behaviour(warns=True),
     "late": Behaviour(asynchronous="always"),
     "trackerless": Behaviour(tracker=False, statistics=False),
+    "deaf": Behaviour(records=False),
     "loud_trackerless": Behaviour(tracker=False, warns=True, statistics=False),
     "development": Behaviour(build="DEV"),
     "complete": Behaviour(copies=True),

@@ -230,6 +230,15 @@ def test_only_warnings_tell_of_fallbacks_where_there_is_no_tracker(place: Places
 
 
 @pytest.mark.doubles
+def test_a_tracker_that_records_nothing_is_found_out_and_makes_nothing_clean(place: Places) -> None:
+    report = place("deaf").report()
+    assert fallbacks(report) == []
+    assert (report.status, report.exit_code) == ("error", 1)
+    assert "(the op tracker of this torch-neuronx missed an op that it has no kernel for" in report.headline
+    assert {row.eager for row in report.operators} == {"unknown"}
+
+
+@pytest.mark.doubles
 def test_the_user_s_strict_variable_is_respected_and_told(place: Places) -> None:
     """What would have fallen back raises then, and the report says which variable is to blame."""
     strict = {"TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS": "1"}

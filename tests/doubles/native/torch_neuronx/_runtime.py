@@ -53,7 +53,10 @@ class Runtime:
 
     def record(self, name, fell_back):
         with self.lock:
-            (self.fallen_back if fell_back else self.executed).add(name)
+            if not fell_back:
+                self.executed.add(name)
+            elif BEHAVIOUR["records"]:
+                self.fallen_back.add(name)
         if fell_back and BEHAVIOUR["warns"] and name not in self.warned:
             self.warned.add(name)
             # In the words that a pre-release has and never prints. [PRE] neuron_cpu_fallback
