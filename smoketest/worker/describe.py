@@ -10,6 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from smoketest.config.models import Check
 from smoketest.devices.base import Device
+from smoketest.devices.neuron import NeuronDevice
 from smoketest.findings.report import WorkloadInfo
 from smoketest.witness.dispatch import signature_text
 from smoketest.workload import Workload
@@ -61,10 +62,10 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
         yield "numerics of the hardware", "the emulated device computes on the CPU"
         yield "memory of the device", "it is estimated, not measured: the emulated device uses the host's memory"
         yield "speed", "times of the emulated device are the CPU's"
-    if device.kind == "neuron" and device.fallback_names() is None:
+    if isinstance(device, NeuronDevice) and device.untracked is not None:
         yield (
             "fallbacks the device does not warn about",
-            "this torch-neuronx has no op tracker: no fallback seen does not mean that there was none",
+            f"{device.untracked}: no fallback seen does not mean that there was none",
         )
     if device.kind == "neuron" and os.environ.get("NEURON_LAUNCH_BLOCKING") == "1":
         yield "speed when the device works asynchronously", "with NEURON_LAUNCH_BLOCKING=1 the host waits for each op"
