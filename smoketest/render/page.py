@@ -87,14 +87,14 @@ def _table(block: list[str], width: int) -> str:
         lines = [head, ["-" * size for size in widths], *body]
         return "\n".join("  ".join(cell.ljust(size) for cell, size in zip(line, widths, strict=True)).rstrip()
                          for line in lines)  # fmt: skip
-    lines = []
+    told: list[str] = []
     for row in body:
         named = zip(head[1:], row[1:], strict=True)
         lines += [
             _wrapped(row[0], width, "    "),
             *(_wrapped(f"  {name}: {cell}", width, "    ") for name, cell in named),
         ]
-    return "\n".join(lines)
+    return "\n".join(told)
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> str:

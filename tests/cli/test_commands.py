@@ -132,7 +132,7 @@ def test_explain_shows_the_page_of_a_rule() -> None:
     done = smoketest("explain", "nst101")
     assert done.returncode == 0
     assert done.stdout.startswith(
-        "NST101: op ran on the CPU\n\nClass `fallback`. Denied where the grounds are firm, else a warning.\n\nWhat it is\n"
+        "NST101: op ran on the CPU\n\nClass `fallback`. Denied where the grounds are firm, else a warning.\n\n"
     )
     assert "gate: {fallback: warn}" in done.stdout
     assert "    scale = torch.rsqrt(x * x + y * y)\n" in done.stdout
