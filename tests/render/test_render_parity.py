@@ -15,7 +15,8 @@ from smoketest.render import render
     [
         (
             ParityPart(status="ran", max_relative_error=2.5e-7, steps=5, tensors=305),
-            "Comparison with CPU: ran; losses of 5 steps, largest relative error 2.5e-07; 305 tensors of the traced step.",
+            "Comparison with CPU: ran; losses of 5 steps, largest relative error 2.5e-07; 305 tensors of the traced"
+            " step.",
         ),
         (
             ParityPart(status="ran", max_relative_error=0.0, steps=5),
