@@ -90,7 +90,7 @@ def _table(block: list[str], width: int) -> str:
     told: list[str] = []
     for row in body:
         named = zip(head[1:], row[1:], strict=True)
-        lines += [
+        told += [
             _wrapped(row[0], width, "    "),
             *(_wrapped(f"  {name}: {cell}", width, "    ") for name, cell in named),
         ]

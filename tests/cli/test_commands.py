@@ -87,12 +87,9 @@ def test_validate_says_ok_of_each_check_to_the_person() -> None:
     done = smoketest("validate", "configs")
     assert done.returncode == 0
     assert done.stdout == ""
-    assert done.stderr.splitlines() == [
-        "configs/bert.yaml: ok (bert)",
-        "configs/equivariant.yaml: ok (equivariant)",
-        "configs/gpt2.yaml: ok (gpt2)",
-        "configs/resnet.yaml: ok (resnet)",
-    ]
+    names = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
+    assert {"bert", "equivariant", "gpt2", "resnet"} < set(names)
+    assert done.stderr.splitlines() == [f"configs/{name}.yaml: ok ({name})" for name in names]
 
 
 def test_validate_goes_on_past_a_check_that_is_wrong(tmp_path: Path) -> None:
