@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from smoketest.findings import SitePolicy
 from smoketest.operators.evidence import base_name, cannot_lower
-from smoketest.operators.profile import load_profile
+from smoketest.operators.profile import OperatorProfile, load_profile
 from smoketest.probe.cache import CachedLowering, cache_file
 from smoketest.probe.probe import ProbeResult, probe
 from smoketest.probe.sweep import samples
@@ -49,7 +49,9 @@ class Holds(nn.Module):
 CALL = Holds.forward.__code__.co_firstlineno + 5
 
 
-def probed(function: Callable[..., Any], inputs: list[torch.Tensor], process: CachedLowering) -> ProbeResult | None:
+def probed(
+    function: Callable[..., Any], inputs: list[torch.Tensor], process: CachedLowering, profile: OperatorProfile
+) -> ProbeResult | None:
     """None where the sample cannot be run or differentiated, or Dynamo leaves it out of its graphs."""
     model = Holds(function)
     given = [x.detach() for x in inputs]
@@ -64,7 +66,7 @@ def probed(function: Callable[..., Any], inputs: list[torch.Tensor], process: Ca
     except Exception:  # an op without backward, a sample that needs what is not there
         return None
     policy = SitePolicy(Path(__file__).parents[2])
-    result = probe(model, step, profile=load_profile(None), site_policy=policy, process=process, op_timeout=30.0)
+    result = probe(model, step, profile=profile, site_policy=policy, process=process, op_timeout=30.0)
     captured = result.graphs and not (result.graph_breaks or result.skipped_frames)
     return result if captured else None
 
@@ -75,9 +77,10 @@ def main() -> int:
     failing: set[str] = set()
     wrong: list[str] = []
     lowering = left_out = 0
+    profile = load_profile(None)
     with CachedLowering(cache_file()) as process:
         for function, inputs in samples():
-            result = probed(function, inputs, process)
+            result = probed(function, inputs, process, profile)
             if result is None:
                 left_out += 1
                 continue
