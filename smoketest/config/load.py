@@ -193,6 +193,8 @@ def _resolve_targets(document: Document, base: Callable[[Path_], Path]) -> Itera
         for name in ("model", "batch", "optimizer")
         if isinstance(part := data.get(name), dict)
     ]
+    if isinstance(batch := data.get("batch"), dict):
+        targets.append((batch, "loader", ("batch", "loader")))
     model = data.get("model")
     if isinstance(model, dict) and isinstance(config := model.get("config"), dict):
         targets.append((config, "class", ("model", "config", "class")))

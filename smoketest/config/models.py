@@ -63,13 +63,19 @@ class TensorSpec(Part):
 
 
 class Batch(Part):
-    """One of ``target`` and ``tensors``, or the workload file's ``make_batch``.
+    """One of ``target``, ``tensors`` and ``loader``, or the workload file's ``make_batch``.
 
-    ``forward`` names what the model is called with (default: all), and leaves the rest to the loss.
+    ``loader`` is an iterable of batches, such as a DataLoader, or a function that makes one; ``sample`` is how many of
+    its batches are looked at for their shapes, without running the model, and ``names`` makes dicts of batches that
+    are lists or tuples. ``forward`` names what the model is called with (default: all), and leaves the rest to the
+    loss.
     """
 
     target: str | None = None
     tensors: dict[str, TensorSpec] | None = None
+    loader: str | None = None
+    sample: Annotated[int, Field(ge=0, le=100_000)] = 64
+    names: Annotated[list[str], Field(min_length=1)] | None = None
     forward: list[str] | None = None
 
 
@@ -216,6 +222,7 @@ class Check(Part):
             self.model.target if self.model else None,
             (config or {}).get("class"),
             self.batch.target if self.batch else None,
+            self.batch.loader if self.batch else None,
             self.loss if isinstance(self.loss, str) else None,
             self.optimizer.target if self.optimizer else None,
             self.train_step,

@@ -144,7 +144,7 @@ def _near_misses(check: Check, names: frozenset[str] | None, unused: Mapping[str
 def _chooses_only(check: Check) -> bool:
     """Whether ``batch`` makes nothing, but chooses from what the workload file's ``make_batch`` gives."""
     batch = check.batch
-    made_here = batch is not None and (batch.target is not None or batch.tensors is not None)
+    made_here = batch is not None and bool(_made_by(batch))
     return check.workload is not None and batch is not None and bool(batch.forward) and not made_here
 
 
@@ -155,13 +155,29 @@ def _model_config(check: Check) -> Iterator[Mistake]:
                       "for example {class: transformers:GPT2Config, n_layer: 4}")  # fmt: skip
 
 
+def _made_by(batch: Batch) -> list[str]:
+    """The keys that say what makes the batches."""
+    made = {"target": batch.target, "tensors": batch.tensors, "loader": batch.loader}
+    return [key for key, value in made.items() if value is not None]
+
+
 def _batch(batch: Batch, *, chooses_only: bool) -> Iterator[Mistake]:
-    if batch.target is not None and batch.tensors is not None:
-        yield Mistake(("batch",), "batch: expected one of target and tensors, found both target and tensors")
+    made_by = _made_by(batch)
+    if len(made_by) > 1 or (not made_by and not chooses_only):
+        found = " and ".join(made_by) or "none of them"
+        yield Mistake(("batch",), f"batch: expected one of target, tensors and loader, found {found}")
         return
-    if batch.target is None and batch.tensors is None and not chooses_only:
-        yield Mistake(("batch",), "batch: expected one of target and tensors, found neither target nor tensors")
-        return
+    if batch.loader is None and {"sample", "names"} & batch.model_fields_set:
+        key = "sample" if "sample" in batch.model_fields_set else "names"
+        yield Mistake(("batch", key), f"batch.{key} is about a loader, and there is none")
+    names = batch.names or []
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield Mistake(("batch", "names"), f"batch.names has {name!r} twice")
+    if batch.names is not None:
+        for index, name in enumerate(batch.forward or ()):
+            if name not in names:
+                message = f"batch.forward names {name!r}, which is not among batch.names"
+                yield Mistake(("batch", "forward", index), message, suggest(name, names) or _names(names))
     tensors = batch.tensors or {}
     if batch.tensors is not None and not tensors:
         yield Mistake(("batch", "tensors"), "batch.tensors: expected at least one tensor")

@@ -22,7 +22,7 @@ _KEYS = {
         "name": "Name of the check and of its folder under reports/; the file's name by default.",
         "workload": "A Python file that defines make_model, make_batch, loss_fn and so on. Relative to this file.",
         "model": "What makes the module.",
-        "batch": "What the model is trained on: a target, or random tensors.",
+        "batch": "What the model is trained on: a target, random tensors, or a data loader.",
         "loss": "A path into the output (output.loss), a target, or a mapping that names a function of"
         " torch.nn.functional.",
         "optimizer": "AdamW by default.",
@@ -45,6 +45,9 @@ _KEYS = {
     "Batch": {
         "target": "A callable make_batch(step) -> (args, kwargs).",
         "tensors": "Random tensors by name.",
+        "loader": "A DataLoader or any iterable of batches, or a callable that makes one.",
+        "sample": "How many of the loader's batches are looked at for their shapes, without running the model.",
+        "names": "Names for the items of the loader's batches, where these are lists or tuples.",
         "forward": "Names of what the model is called with; the rest is the loss's. All by default.",
     },
     "TensorSpec": {

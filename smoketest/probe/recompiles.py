@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from smoketest.findings.guards import about_guard
 from smoketest.probe.capture import Frames, Recompile
 
-__all__ = ["Recompiled", "recompiled"]
+__all__ = ["LIMIT", "Recompiled", "bucket", "recompiled"]
 
 LIMIT = 8
 """Dynamo's own default: after so many compiles of a function it runs that as plain Python and says so in a log only."""
@@ -136,7 +136,7 @@ def _causes(guards: Iterable[str]) -> Iterator[str]:
 
 def _padding(sizes: tuple[int, ...]) -> str:
     """Buckets that are powers of two: few, and none wastes more than half."""
-    buckets, last = [_bucket(min(sizes))], _bucket(max(sizes))
+    buckets, last = [bucket(min(sizes))], bucket(max(sizes))
     while buckets[-1] < last:
         buckets.append(2 * buckets[-1])
     if len(buckets) == 1:
@@ -148,5 +148,6 @@ def _padding(sizes: tuple[int, ...]) -> str:
     )
 
 
-def _bucket(size: int) -> int:
+def bucket(size: int) -> int:
+    """The smallest power of two that holds `size`."""
     return 1 << max(size - 1, 0).bit_length()

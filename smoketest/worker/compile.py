@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from smoketest.findings.report import CompilePart, DeviceInfo, Finding, OperatorRow
 from smoketest.operators.profile import load_profile
 from smoketest.probe import repro
+from smoketest.probe.batch_shapes import observation, study
 from smoketest.probe.compat import dynamo_is_off
 from smoketest.probe.probe import ProbeResult, probe
 from smoketest.supervise.protocol import Facts, FindingsSoFar, Note, PhaseStarted, Progress, Result
@@ -14,6 +17,9 @@ from smoketest.worker import describe
 from smoketest.worker.job import Job
 from smoketest.worker.on_device import with_device
 from smoketest.workload import Workload, build
+from smoketest.workload.build import loader_of
+from smoketest.workload.loader import sampled_shapes
+from smoketest.workload.targets import defined_at
 from smoketest.workload.usercode import blame_user
 
 __all__ = ["run"]
@@ -54,12 +60,32 @@ def run(job: Job) -> None:
     result = with_device(job, made, result, steps)
     if job.check.training.steps > _MOST_STEPS:
         job.note("recompiles that later batches cause", f"the compile probe takes the first {_MOST_STEPS} batches")
+    result = _with_loader(job, result)
     if not result.graphs:
         job.note("what the compiler makes of the model", "Dynamo captured no graph of it: nothing was lowered")
     for note in result.not_checked:
         job.emit(Note(not_checked=note))
     job.emit(FindingsSoFar(findings=_with_repros(job, result)))
     job.emit(Result(compile=_part(result), operators=_rows(result)))
+
+
+def _with_loader(job: Job, result: ProbeResult) -> ProbeResult:
+    """The result, and what the shapes of the check's data loader mean for it; the model is not run."""
+    loader = loader_of(job.check)
+    batch = job.check.batch
+    if loader is None or batch is None or batch.loader is None:
+        return result
+    name = batch.loader.rpartition(":")[2]
+    if batch.sample == 0:
+        job.note(f"shapes of the batches of {name}", "batch.sample is 0")
+        return result
+    job.emit(PhaseStarted(name="sampling the loader"))
+    shapes = sampled_shapes(loader.epoch(batch.sample))
+    if len(shapes) == batch.sample:
+        why = f"the first {batch.sample} were looked at (batch.sample)"
+        job.note(f"shapes of further batches of {name}, if there are more", why)
+    seen = observation(study(shapes), name, job.policy.choose(defined_at(batch.loader)))
+    return result if seen is None else replace(result, observations=(*result.observations, seen))
 
 
 def _with_repros(job: Job, result: ProbeResult) -> tuple[Finding, ...]:

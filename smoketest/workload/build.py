@@ -8,7 +8,7 @@ import inspect
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
@@ -20,9 +20,10 @@ from smoketest.config.models import Check, Model
 from smoketest.errors import UserCodeError
 from smoketest.workload import batches, losses, optimizers
 from smoketest.workload.batches import BatchMaker
+from smoketest.workload.loader import LoaderBatches
 from smoketest.workload.losses import LossFunction
 from smoketest.workload.moving import move
-from smoketest.workload.targets import call_target, load_file, resolve
+from smoketest.workload.targets import call_target, find, load_file, resolve
 from smoketest.workload.usercode import blame_user, shown_path
 from smoketest.workload.workload import TrainStep, Workload
 
@@ -31,6 +32,7 @@ __all__ = [
     "build_model",
     "build_workload",
     "load",
+    "loader_of",
     "optimizer_over",
     "options_of",
     "seed_everything",
@@ -204,7 +206,37 @@ def options_of(made: type) -> set[str]:
     return {name for name in names if not name.startswith("_")} - {"self", "args", "kwargs"}
 
 
+def loader_of(check: Check) -> LoaderBatches | None:
+    """The batches of the check's data loader; None where it has none.
+
+    Raises:
+        UserCodeError: the loader cannot be imported or made, or is no iterable.
+    """
+    if check.batch is None or check.batch.loader is None:
+        return None
+    target = check.batch.loader
+    name = target.rpartition(":")[2]
+
+    def make() -> Iterable[Any]:
+        made, _ = find(target)
+        if callable(made) and (inspect.isclass(made) or not hasattr(made, "__iter__")):
+            made = call_target(target)
+        if not hasattr(made, "__iter__") and not hasattr(made, "__getitem__"):
+            raise UserCodeError(
+                f"{name} is no iterable of batches: it is of type {type(made).__name__}",
+                hint="name a DataLoader, or a function that returns one",
+            )
+        loader: Iterable[Any] = made
+        return loader
+
+    names = tuple(check.batch.names) if check.batch.names is not None else None
+    return LoaderBatches(make, name, check.training.seed, names)
+
+
 def _batch_maker(check: Check, file: ModuleType | None) -> BatchMaker:
+    loader = loader_of(check)
+    if loader is not None:
+        return loader
     if check.batch is not None and check.batch.tensors is not None:
         return batches.from_specs(check.batch.tensors, check.training.seed)
     if check.batch is not None and check.batch.target is not None:

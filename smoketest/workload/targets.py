@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -15,7 +16,7 @@ from typing import Any
 from smoketest.errors import Place, UserCodeError
 from smoketest.workload.usercode import blame_user, shown_path
 
-__all__ = ["call_target", "load_file", "resolve"]
+__all__ = ["call_target", "defined_at", "find", "load_file", "resolve"]
 
 _INSTALL = {"transformers": 'pip install "neuron-smoketest[hf]"'}
 
@@ -26,6 +27,23 @@ def resolve(target: str) -> Callable[..., Any]:
     Raises:
         UserCodeError: the import raises, the name is not there, or what it names cannot be called.
     """
+    found, module = find(target)
+    if not callable(found):
+        raise UserCodeError(
+            f"{target!r} is not callable: it is {_a_type(found)}",
+            place=_file_of(module),
+            hint="name a function or a class",
+        )
+    result: Callable[..., Any] = found
+    return result
+
+
+def find(target: str) -> tuple[Any, ModuleType]:
+    """The object that `target` names, whatever it is, and the module it was found in, imported.
+
+    Raises:
+        UserCodeError: the import raises, or the name is not there.
+    """
     where, _, name = target.rpartition(":")
     if not where or not name:
         raise UserCodeError(
@@ -35,14 +53,20 @@ def resolve(target: str) -> Callable[..., Any]:
     found: Any = module
     for part in name.split("."):
         found = _attribute(found, part, target, module)
-    if not callable(found):
-        raise UserCodeError(
-            f"{target!r} is not callable: it is {_a_type(found)}",
-            place=_file_of(module),
-            hint="name a function or a class",
-        )
-    result: Callable[..., Any] = found
-    return result
+    return found, module
+
+
+def defined_at(target: str) -> tuple[tuple[str, int], ...]:
+    """(absolute file, line) of what `target` names; of an object that is no function or class, its module's first line.
+
+    Raises as `find`.
+    """
+    found, module = find(target)
+    try:
+        file, (_, line) = inspect.getsourcefile(found), inspect.getsourcelines(found)
+    except (TypeError, OSError):
+        file, line = getattr(module, "__file__", None), 1
+    return ((str(Path(file).resolve()), max(line, 1)),) if file is not None else ()
 
 
 def call_target(target: str, *args: Any, **kwargs: Any) -> Any:

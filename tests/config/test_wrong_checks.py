@@ -186,7 +186,7 @@ def test_a_wrong_loss(loss: str, expected: str) -> None:
 
 
 BATCH = [
-    ("{}", "c.yaml:2:8: batch: expected one of target and tensors, found neither target nor tensors"),
+    ("{}", "c.yaml:2:8: batch: expected one of target, tensors and loader, found none of them"),
     ("{tensors: {}}", "c.yaml:2:18: batch.tensors: expected at least one tensor"),
     ("{tensors: {x: {}}}", "c.yaml:2:22: batch.tensors.x: expected one of shape and like, found neither"),
     ("{tensors: {x: {shape: [2], dtpe: int64}}}",
@@ -212,7 +212,7 @@ BATCH = [
      " (and 1 more mistake)"),
     ("{tensors: {x: {shape: [2]}}, forward: [z]}",
      "c.yaml:2:47: batch.forward names 'z', which is not among batch.tensors\n  hint: there are x"),
-    ("{forward: [z]}", "c.yaml:2:8: batch: expected one of target and tensors, found neither target nor tensors"),
+    ("{forward: [z]}", "c.yaml:2:8: batch: expected one of target, tensors and loader, found none of them"),
 ]  # fmt: skip
 
 
