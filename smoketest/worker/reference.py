@@ -79,6 +79,7 @@ def run(job: Job) -> None:
         _skip(job, "the eager part left nothing to compare with")
         return
     job.emit(PhaseStarted(name="setup"))
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))  # the compile probe runs beside it
     try:
         reference = _Reference(job, told, job.state_file)
         compared = reference.compare()
