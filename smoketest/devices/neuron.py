@@ -10,12 +10,10 @@ from typing import Any, Literal
 from smoketest.devices import neuron_compat
 from smoketest.devices.installed import BUSY, find_problem
 from smoketest.errors import DeviceUnavailable
+from smoketest.findings.wordings import TRIED_OP
 from smoketest.operators.profile import OperatorProfile
 
 __all__ = ["NeuronDevice", "open_neuron"]
-
-_TEST_OP = "aten::_test_optional_intlist"
-"""An op of PyTorch's own tests, with a kernel for the CPU and no decomposition."""
 
 
 class NeuronDevice:
@@ -94,14 +92,14 @@ class NeuronDevice:
         A pre-release's own tests use the op for the same ([PRE] internals, section 4). Where the device has a kernel
         for it, or PyTorch has another one than the CPU's, or it raises, nothing is learnt, and the tracker is believed.
         """
-        if self.untracked is not None or not neuron_compat.only_on_cpu(_TEST_OP):
+        if self.untracked is not None or not neuron_compat.only_on_cpu(TRIED_OP):
             return
         self.clear_tracking()
         try:
             torch.ops.aten._test_optional_intlist(torch.zeros(1, dtype=torch.int32).to(self.torch_device), [1])
         except Exception:  # an op of PyTorch's tests: a release may lack it or refuse it
             return
-        self._deaf = _TEST_OP not in {name.partition(".")[0] for name in self.fallback_names() or ()}
+        self._deaf = TRIED_OP not in {name.partition(".")[0] for name in self.fallback_names() or ()}
         self.clear_tracking()
 
     def note(self) -> str:

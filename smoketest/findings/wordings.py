@@ -6,7 +6,11 @@ import re
 
 from smoketest.findings.report import Kind
 
-__all__ = ["WHY_ON_CPU", "op_named_as_fallback"]
+__all__ = ["TRIED_OP", "WHY_ON_CPU", "op_named_as_fallback"]
+
+TRIED_OP = "aten::_test_optional_intlist"
+"""The op that a real device's tracker is tried with, before anything of the user's runs: it is for PyTorch's own tests,
+with a kernel for the CPU and no decomposition. What a loud device says of it is no news."""
 
 WHY_ON_CPU: dict[Kind, str] = {
     "recovered": "which failed, and the CPU took over",
@@ -32,8 +36,10 @@ def op_named_as_fallback(text: str) -> str | None:
 
     The wordings are those of a pre-release ([PRE] NeuronLogging.h, base.py, CPUFallbackExecutor.cpp), matched loosely
     since a release may word them differently. A text that names no op, such as a library's own "falling back to CPU",
-    is not taken, nor is a name of C++ code for that of an op.
+    is not taken, nor is a name of C++ code for that of an op, nor `TRIED_OP`.
     """
+    if TRIED_OP.rpartition("::")[2] in text:
+        return None
     text = " ".join(_ARGUMENTS.split(text, maxsplit=1)[0].split())
     if not _FALLBACK.search(text):
         return None

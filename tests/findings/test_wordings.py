@@ -33,3 +33,7 @@ def test_no_text_takes_long(piece: str) -> None:
     started = time.perf_counter()
     op_named_as_fallback("fell back to cpu " + piece * 20_000)
     assert time.perf_counter() - started < 1
+
+
+def test_the_op_that_the_tracker_is_tried_with_is_no_news() -> None:
+    assert op_named_as_fallback("Operator ' aten::_test_optional_intlist ' fell back to CPU") is None
