@@ -5,17 +5,21 @@ from __future__ import annotations
 import importlib.util
 import re
 from importlib import metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from smoketest.errors import DeviceUnavailable
 
-__all__ = ["BUSY", "FIRST", "LIMIT", "find_problem", "is_there"]
+__all__ = ["BUSY", "FIRST", "LIMIT", "SHIM", "find_problem", "is_there"]
 
 FIRST, LIMIT = (2, 13, 3), (2, 15)
 """Native releases this package drives: 2.13.3 and up to, not with, 2.15 ([PUB] release notes: 2.13.3.0, 2.14.3.0)."""
 
 BUSY = re.compile(r"Logical Neuron Core\(s\) not available|cores busy", re.IGNORECASE)
 """What the first use of a device says while another process holds its cores. [USER-B4]"""
+
+SHIM = "emulated by smoketest"
+"""Origin of the module ``torch_neuronx`` that the emulated device brings, which is no product."""
 
 _OLDER_PARTS = ("xla_impl", "pyhlo")
 """[INFER] from what the XLA-based product has and beta 3 has not [USER canallee]; as in smoketest/doctor/facts.py."""
@@ -28,8 +32,14 @@ def is_there() -> bool:
     try:
         metadata.version("torch-neuronx")
     except metadata.PackageNotFoundError:
-        return importlib.util.find_spec("torch_neuronx") is not None
+        return _module() is not None
     return True
+
+
+def _module() -> ModuleSpec | None:
+    """Where a module ``torch_neuronx`` would come from; None where there is none, or the emulated device's own."""
+    found = importlib.util.find_spec("torch_neuronx")
+    return None if found is None or found.origin == SHIM else found
 
 
 def find_problem() -> DeviceUnavailable | None:
@@ -41,7 +51,7 @@ def find_problem() -> DeviceUnavailable | None:
     try:
         version = metadata.version("torch-neuronx")
     except metadata.PackageNotFoundError:
-        if importlib.util.find_spec("torch_neuronx") is not None:
+        if _module() is not None:
             return DeviceUnavailable(
                 "there is a module torch_neuronx, but no distribution torch-neuronx: it is not Amazon's",
                 hint="remove it from the path, then " + _INSTALL,
@@ -65,7 +75,7 @@ def find_problem() -> DeviceUnavailable | None:
             f"torch-neuronx {version} is newer than this package knows (below 2.15)",
             hint="upgrade neuron-smoketest, or install torch-neuronx>=2.13.3,<2.15",
         )
-    module = importlib.util.find_spec("torch_neuronx")
+    module = _module()
     if module is None:
         return DeviceUnavailable(
             f"torch-neuronx {version} is installed but has no module torch_neuronx",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from smoketest.devices.emulated import compat
+from smoketest.devices.emulated import compat, shim
 from smoketest.devices.emulated.compat import NAME
 from smoketest.devices.emulated.faults import FAULTS
 from smoketest.devices.emulated.install import install
@@ -173,6 +173,7 @@ def emulate(profile: str | Path | None = None, *, warn: bool = True) -> Emulated
     wanted = load_profile(None if profile is None else Path(profile))
     if not _installed:
         _installed.append(EmulatedDevice(wanted, warn=warn))
+        shim.offer(_installed[0])
     device = _installed[0]
     if device.profile != wanted:
         raise DeviceUnavailable(
