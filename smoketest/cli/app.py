@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from smoketest.cli import compare, doctor, explain, operators, run, schema, show, validate
+from smoketest.cli import compare, doctor, explain, init, operators, run, schema, show, validate
 from smoketest.cli.output import error_text, open_streams, printable, say
 from smoketest.errors import SmoketestError
 
@@ -22,12 +22,13 @@ app = typer.Typer(
     epilog="Exit codes: 0 clean, 1 findings, 2 wrong check or usage, 3 device not usable, 4 your code fails, "
     "5 crash or timeout, 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("init")(init.init)
 app.command("validate")(validate.validate)
 app.command("show")(show.show)
 app.command("compare")(compare.compare)

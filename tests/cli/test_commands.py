@@ -29,7 +29,7 @@ def smoketest(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("arguments", [
-    ["--help"], ["run", "--help"], ["explain", "NST101"], ["explain", "aten::sort"],
+    ["--help"], ["run", "--help"], ["init", "--help"], ["explain", "NST101"], ["explain", "aten::sort"],
     ["validate", "configs/gpt2.yaml"], ["--version"], ["schema"],
     ["schema", "--report"],
 ])  # fmt: skip
@@ -68,6 +68,7 @@ def test_the_commands_and_options_of_this_version() -> None:
         "run": ["--baseline", "--debug", "--device", "--format", "--junit", "--no-compile", "--output",
                 "--plan-steps", "--price-per-hour", "--quiet", "--set", "--steps", "--stop-at-error",
                 "--strict-baseline", "--strict-limits", "--update-baseline", "-q"],
+        "init": ["--force", "--output", "--timeout"],
         "validate": ["--set"],
         "show": ["--format"],
         "compare": ["--format"],
