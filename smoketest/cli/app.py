@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from smoketest.cli import compare, doctor, explain, init, operators, run, schema, show, validate
+from smoketest.cli import compare, doctor, explain, init, operators, run, schema, script, show, validate
 from smoketest.cli.output import error_text, open_streams, printable, say
 from smoketest.errors import SmoketestError
 
@@ -28,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("script")(script.script)
 app.command("init")(init.init)
 app.command("validate")(validate.validate)
 app.command("show")(show.show)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from smoketest.supervise.progress import Progress
     from smoketest.supervise.signals import Interrupts
 
-__all__ = ["DeviceName", "run"]
+__all__ = ["DeviceName", "details", "folder_for", "progress_for", "run"]
 
 
 class DeviceName(StrEnum):
@@ -236,7 +236,7 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
     from smoketest.render import render
     from smoketest.supervise.run import Options, run_check
 
-    with _folder(settings.output) as output:
+    with folder_for(settings.output) as output:
         options = Options(
             output=output,
             root=_root(check, path),
@@ -249,13 +249,13 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
             debug=settings.debug,
             command=_command(path, settings),
         )
-        report = run_check(check, options, _progress(settings), interrupts)
+        report = run_check(check, options, progress_for(settings.quiet), interrupts)
     if settings.output is None:
         emit(printed(report, settings.form))
     else:
         say(render(report, "terminal", width=width(sys.stderr), color=use_color(sys.stderr)))
         say(f"report: {settings.output / check.name / 'report.md'}")
-    for text in _details(report):
+    for text in details(report):
         say(text)
     for text in _about_the_baseline(report, settings):
         say(text)
@@ -286,7 +286,7 @@ def _about_the_baseline(report: Report, settings: _Settings) -> Iterator[str]:
         yield f"{entries} not needed any more; to take {'it' if count == 1 else 'them'} out: {again} --update-baseline"
 
 
-def _details(report: Report) -> Iterator[str]:
+def details(report: Report) -> Iterator[str]:
     """What no line of the report can hold: hints, the user's own frames, a dead worker's last words."""
     from smoketest.cli.output import printable
 
@@ -296,7 +296,7 @@ def _details(report: Report) -> Iterator[str]:
 
 
 @contextmanager
-def _folder(output: Path | None) -> Iterator[Path]:
+def folder_for(output: Path | None) -> Iterator[Path]:
     """Where a run writes; a folder that is gone afterwards where only stdout was asked for."""
     if output is not None:
         yield output
@@ -324,11 +324,12 @@ def _command(path: Path, settings: _Settings) -> str:
     return shlex.join(parts)
 
 
-def _progress(settings: _Settings) -> Progress:
+def progress_for(quiet: bool) -> Progress:
+    """What shows how a run goes, on this terminal."""
     from smoketest.cli.output import printable, say, use_color
     from smoketest.supervise.progress import LineProgress, NoProgress
 
-    if settings.quiet:
+    if quiet:
         return NoProgress()
     if not sys.stderr.isatty():
         return LineProgress(lambda line: say(printable(line)))

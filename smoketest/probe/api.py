@@ -18,14 +18,14 @@ from smoketest.probe.capture import unchanged
 from smoketest.probe.probe import ProbeResult
 from smoketest.probe.probe import probe as probe_steps
 
-__all__ = ["probe"]
+__all__ = ["loss_of", "probe"]
 
 
 def probe(model: nn.Module, *args: Any, **kwargs: Any) -> ProbeResult:
     """See `smoketest.probe`."""
 
     def step(call: Callable[..., Any], _index: int) -> None:
-        loss = _loss(call(*args, **kwargs))
+        loss = loss_of(call(*args, **kwargs))
         if loss is not None:
             loss.backward()  # type: ignore[no-untyped-call]
 
@@ -35,7 +35,7 @@ def probe(model: nn.Module, *args: Any, **kwargs: Any) -> ProbeResult:
         return probe_steps(model, step, profile=load_profile(None), site_policy=SitePolicy(project_root(Path.cwd())))
 
 
-def _loss(output: Any) -> torch.Tensor | None:
+def loss_of(output: Any) -> torch.Tensor | None:
     """What to go backward from: the output's own loss, else the sum of all that requires a gradient."""
     own = getattr(output, "loss", None)
     if isinstance(own, torch.Tensor):

@@ -43,6 +43,7 @@ __all__ = [
     "Progress",
     "Request",
     "Result",
+    "ScriptRun",
     "StepDone",
     "TimedPartOver",
     "Why",
@@ -57,6 +58,20 @@ class Message(BaseModel):
     """Base of all messages: frozen and closed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ScriptRun(Message):
+    """A training script to run instead of a check's workload.
+
+    Attributes:
+        path: of the script, absolute.
+        arguments: its command line.
+        map_cuda: whether what it asks of CUDA is given by the device.
+    """
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    map_cuda: bool = False
 
 
 class Request(Message):
@@ -75,6 +90,7 @@ class Request(Message):
         output: the report's folder, for files that go beside it; None where nothing is kept.
         state_file: where the eager worker keeps the state before the traced step, for the reference worker.
         record_file: where it leaves what the device gave in that step. Both have no name, and go with the supervisor.
+        script: what to run instead of the check's workload; None where that is run.
     """
 
     part: Part
@@ -89,6 +105,7 @@ class Request(Message):
     output: Path | None = None
     state_file: Path | None = None
     record_file: Path | None = None
+    script: ScriptRun | None = None
 
 
 class Hello(Message):

@@ -53,6 +53,7 @@ from smoketest.supervise.unfit import advised
 __all__ = ["Limits", "Options", "run_check"]
 
 _TICK = 0.1
+_OF_A_SCRIPT = "the state of a script is not ours to begin again from"
 _PARTS = frozenset(("eager", "compile", "reference"))
 """What every run tells of."""
 _TIMEOUTS = {
@@ -99,6 +100,7 @@ class Options:
         strict_baseline: whether an entry of the baseline that nothing needs any more fails the check.
         plan: the job that is to be booked, as far as it was told.
         limits: how long to wait.
+        script: run instead of the check's workload; `compile` is then whether the modules it trains are probed.
     """
 
     output: Path
@@ -115,6 +117,7 @@ class Options:
     strict_baseline: bool = False
     plan: Plan = field(default_factory=Plan)
     limits: Limits = field(default_factory=Limits)
+    script: protocol.ScriptRun | None = None
 
 
 def run_check(
@@ -368,6 +371,7 @@ class _Run:
                     strict_limits=self.options.strict_limits,
                     debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
                     state_file=self.exchange.path_of(0), record_file=self.exchange.path_of(1),
+                    script=self.options.script,
                 )  # fmt: skip
                 request.write(message.model_dump_json().encode())
 
@@ -407,6 +411,8 @@ class _Run:
             self._start("compile", self.check.compile.timeout)
 
     def _no_compile(self, eager: Record | None) -> str | None:
+        if not self.options.compile and self.options.script is not None:
+            return "the modules that a script trains are probed with --probe"
         if not self.options.compile:
             return "switched off with --no-compile"
         if not self.check.compile.enabled:
@@ -422,7 +428,7 @@ class _Run:
         eager = self.over.get("eager")
         if eager is None or "reference" in self.running or "reference" in self.over:
             return
-        reason = no_reference(self.check, eager, self.device)
+        reason = _OF_A_SCRIPT if self.options.script is not None else no_reference(self.check, eager, self.device)
         if self.interrupts.name is not None:
             self._end("reference", Record(Interrupted(f"interrupted by {self.interrupts.name} before it was started")))
         elif reason is not None:

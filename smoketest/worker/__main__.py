@@ -80,7 +80,11 @@ def _run(request: Request, channel: Channel) -> None:
         state_file=request.state_file,
         record_file=request.record_file,
     )
-    if request.part == "eager":
+    if request.script is not None:
+        from smoketest.worker import script
+
+        (script.run if request.part == "eager" else script.run_probe)(job, request.script)
+    elif request.part == "eager":
         from smoketest.worker import eager
 
         eager.run(job)

@@ -22,7 +22,7 @@ from smoketest.workload.loader import sampled_shapes
 from smoketest.workload.targets import defined_at
 from smoketest.workload.usercode import blame_user
 
-__all__ = ["run"]
+__all__ = ["ProbePhase", "run", "send_probed"]
 
 _MOST_STEPS = 8
 """More batches cost time and rarely show another shape."""
@@ -45,7 +45,7 @@ def run(job: Job) -> None:
         job.emit(Result(compile=CompilePart(status="skipped", reason=switched_off)))
         return
     _warm_up(made)
-    phase = _Phase(job)
+    phase = ProbePhase(job)
     steps = min(job.check.training.steps, _MOST_STEPS)
     result = probe(
         made.model,
@@ -60,7 +60,11 @@ def run(job: Job) -> None:
     result = with_device(job, made, result, steps)
     if job.check.training.steps > _MOST_STEPS:
         job.note("recompiles that later batches cause", f"the compile probe takes the first {_MOST_STEPS} batches")
-    result = _with_loader(job, result)
+    send_probed(job, _with_loader(job, result))
+
+
+def send_probed(job: Job, result: ProbeResult) -> None:
+    """Send all that a probe has found."""
     if not result.graphs:
         job.note("what the compiler makes of the model", "Dynamo captured no graph of it: nothing was lowered")
     for note in result.not_checked:
@@ -117,7 +121,7 @@ def _warm_up(made: Workload) -> None:
         raise blame_user(error, "the training step") from error
 
 
-class _Phase:
+class ProbePhase:
     """Passes progress on, and tells when another piece of work begins."""
 
     def __init__(self, job: Job) -> None:
@@ -125,6 +129,7 @@ class _Phase:
         self._what: str | None = None
 
     def tell(self, what: str, done: int, total: int) -> None:
+        """So much is done of a piece of work."""
         if what != self._what:
             self._what = what
             self._job.emit(PhaseStarted(name=what))

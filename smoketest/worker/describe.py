@@ -18,7 +18,7 @@ from smoketest.workload.batches import call_for
 from smoketest.workload.moving import tensors_in
 from smoketest.workload.optimizers import names_of
 
-__all__ = ["not_checked", "nothing", "workload"]
+__all__ = ["not_checked", "not_checked_on", "nothing", "shapes", "workload"]
 
 
 def nothing() -> WorkloadInfo:
@@ -31,7 +31,7 @@ def workload(made: Workload, check: Check) -> WorkloadInfo:
     return WorkloadInfo(
         model=type(made.model).__name__,
         parameters=sum(parameter.numel() for parameter in made.model.parameters() if not is_lazy(parameter)),
-        batch={name: _shapes(value) for name, value in _given(made).items()},
+        batch={name: shapes(value) for name, value in _given(made).items()},
         optimizer=names_of(made.optimizer),
         training=check.training.model_dump(),
     )
@@ -54,6 +54,14 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
             f"one forward on the CPU, before the move and the optimizer, made those of {_listed(made.lazy)}; your own"
             " program has to do the same",
         )
+    yield from not_checked_on(device)
+    if not made.is_split:
+        yield "times of forward, backward and optimizer", "a custom train_step is not split"
+        yield "autocast, clip_grad_norm and accumulate of the check", "a custom train_step replaces the whole step"
+
+
+def not_checked_on(device: Device) -> Iterator[tuple[str, str]]:
+    """(what, why) of all that no eager run on this device says anything about, whatever it runs."""
     if device.kind == "cpu":
         yield "fallbacks", "on plain CPU every op runs on the CPU: nothing can fall back"
     if device.kind == "emulated":
@@ -69,15 +77,13 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
         )
     if device.kind == "neuron" and os.environ.get("NEURON_LAUNCH_BLOCKING") == "1":
         yield "speed when the device works asynchronously", "with NEURON_LAUNCH_BLOCKING=1 the host waits for each op"
-    if not made.is_split:
-        yield "times of forward, backward and optimizer", "a custom train_step is not split"
-        yield "autocast, clip_grad_norm and accumulate of the check", "a custom train_step replaces the whole step"
 
 
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _shapes(value: Any) -> str:
+def shapes(value: Any) -> str:
+    """Dtypes and sizes of the tensors in a value, else the name of its class."""
     signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors_in(value))
     return signature_text(signature) if signature else type(value).__name__

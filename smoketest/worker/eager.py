@@ -271,7 +271,7 @@ class EagerRun:
             return nullcontext()
         return LastOp(self.job, workload.model) if role == "warmup" else self.tracing(workload)
 
-    def tracing(self, workload: Workload) -> AbstractContextManager[object]:
+    def tracing(self, workload: Workload | None) -> AbstractContextManager[object]:
         """The witnesses of the traced step."""
         modules, origins = self.origins(workload)
         device = self.job.device
@@ -293,9 +293,9 @@ class EagerRun:
         also = (FollowThreads(witness, modules), Prints(witness))
         return _Tracing(self, witness, [part for part in (modules, kernels, use, *also) if part is not None])
 
-    def origins(self, workload: Workload) -> tuple[ModuleStack, Origins]:
+    def origins(self, workload: Workload | None) -> tuple[ModuleStack, Origins]:
         """What finds module and line of an op; the module stack is not entered yet."""
-        modules = ModuleStack(workload.model)
+        modules = ModuleStack(workload.model if workload is not None else None)
         return modules, Origins(StackWalker(self.job.policy), modules)
 
     def send_findings(self) -> None:
@@ -332,9 +332,13 @@ class EagerRun:
             waits += hidden.copies(self.with_copies, policy)
         past_ops = failures.continued(past, self.evidence.traced, policy)
         on_cpu = self.on_cpu if device.kind != "cpu" else "on plain CPU"
-        not_finite = losses.not_finite(self.steps, self.planned, on_cpu, self.cause, policy)
+        not_finite = losses.not_finite(self.told_losses(), self.planned, on_cpu, self.cause, policy)
         moved = self.move.observations(self.stray_use, self.error) if self.move is not None else []
         return merge([*seen, *waits, *past_ops, *self.raised, *not_finite, *moved])
+
+    def told_losses(self) -> Sequence[Step]:
+        """The steps whose loss is known, or known not to be finite."""
+        return self.steps
 
     def continued_past(self) -> tuple[str, ...]:
         """Ops of this run that the emulated device computed another way."""

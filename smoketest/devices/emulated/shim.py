@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ def offer(device: EmulatedDevice) -> None:
         sys.meta_path.append(_Finder(device))  # last: whatever is installed wins
 
 
-class _Finder:
+class _Finder(MetaPathFinder, Loader):
     """Finds the one module, and makes it."""
 
     def __init__(self, device: EmulatedDevice) -> None:
@@ -69,6 +70,7 @@ class _Finder:
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """None: the import system makes it."""
         del spec
+        return None
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill it."""

@@ -1,0 +1,161 @@
+"""``smoketest script``: an unmodified training script, watched for some optimizer steps."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smoketest.cli.choices import metavar, one_of
+from smoketest.cli.run import DeviceName, details, folder_for, progress_for
+from smoketest.cli.show import Form, printed
+
+if TYPE_CHECKING:
+    from smoketest.config import Check
+    from smoketest.findings import Report
+
+__all__ = ["script"]
+
+
+def script(
+    context: typer.Context,
+    path: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A training script, run as `python SCRIPT ARGS`.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Its own arguments.")] = None,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="Timed optimizer steps, after the warm-up and before the traced one.")
+    ] = 3,
+    warmup: Annotated[int, typer.Option("--warmup", min=1, help="Optimizer steps before the timed ones.")] = 1,
+    device: Annotated[
+        DeviceName,
+        typer.Option("--device", parser=one_of(DeviceName), metavar=metavar(DeviceName), help="Device to run on."),
+    ] = DeviceName.auto,
+    map_cuda: Annotated[
+        bool, typer.Option("--map-cuda", help="Give the script the device where it asks for CUDA.")
+    ] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Also take the compile probe through the modules that it trains.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Of the report's folder; the script's by default.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="For the script, and for the probe.")
+    ] = 1800,
+    output: Annotated[
+        str,
+        typer.Option("--output", metavar="DIR", help="Gets NAME/report.json, .md, .html and log/; - for stdout only."),
+    ] = "reports",
+    form: Annotated[
+        Form,
+        typer.Option(
+            "--format",
+            parser=one_of(Form),
+            metavar=metavar(Form),
+            help="Form of what is printed; all but terminal need --output -.",
+        ),
+    ] = Form.terminal,
+    debug: Annotated[bool, typer.Option("--debug", help="Show frames of smoketest itself in errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a training script as it is, and stop it after some optimizer steps.
+
+    The report is that of `smoketest run`. What the script does before the steps, such as reading data, is done too;
+    it is stopped by an exception, so that its `finally` blocks run.
+    """
+    if form is not Form.terminal and output != "-":
+        raise typer.BadParameter(f"{form.value} goes to stdout and needs --output -", param_hint="--format")
+    _refuse_what_is_no_file(path)
+    given = tuple(arguments or ())
+    command = shlex.join(
+        [
+            "smoketest", "script", str(path), "--steps", str(steps),
+            *(["--warmup", str(warmup)] if warmup != 1 else []),
+            *(["--device", device.value] if device is not DeviceName.auto else []),
+            *(["--map-cuda"] if map_cuda else []), *(["--probe"] if probe else []), *(["--", *given] if given else []),
+        ]
+    )  # fmt: skip
+    check = _check(name or _name_of(path), device, steps, warmup, timeout)
+    folder = None if output == "-" else Path(output)
+    report = _run(check, path, given, folder, map_cuda=map_cuda, probe=probe, quiet=quiet, command=command,
+                  debug=debug or bool(context.find_root().params.get("debug")))  # fmt: skip
+    _show(report, folder, form)
+    raise typer.Exit(report.exit_code)
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    from smoketest.errors import ConfigError, Place
+
+    if not path.is_file():
+        raise ConfigError(
+            "there is no such script" if not path.exists() else "is no file", place=Place(str(path)),
+            hint="arguments of the script's own go behind `--`",
+        )  # fmt: skip
+
+
+def _name_of(path: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._")[:100] or "script"
+
+
+def _check(name: str, device: DeviceName, steps: int, warmup: int, timeout: float) -> Check:
+    """What the parts of a run go by. A script's state is not kept, so what needs a step again is off."""
+    from smoketest.config import Check
+    from smoketest.errors import ConfigError
+
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) is None:
+        raise ConfigError(f"--name: expected letters, digits, '.', '_' and '-', found {name!r}")
+    return Check.model_validate(
+        {
+            "name": name,
+            "device": device.value,
+            "training": {"steps": steps, "warmup": warmup, "timeout": timeout},
+            "compile": {"timeout": timeout},
+            "parity": {"enabled": False},
+            "witnesses": {"copies": False, "strict": False},
+        }
+    )
+
+
+def _run(
+    check: Check, path: Path, arguments: tuple[str, ...], folder: Path | None, *,
+    map_cuda: bool, probe: bool, quiet: bool, command: str, debug: bool,
+) -> Report:  # fmt: skip
+    from smoketest.cli.output import say
+    from smoketest.findings.sites import project_root
+    from smoketest.supervise.assemble import INTERRUPTED
+    from smoketest.supervise.protocol import ScriptRun
+    from smoketest.supervise.run import Options, run_check
+    from smoketest.supervise.signals import Interrupts
+
+    whole = Path.cwd() / path
+    with folder_for(folder) as output:
+        options = Options(
+            output=output,
+            root=project_root(whole.parent, [whole]),
+            compile=probe,
+            debug=debug,
+            command=command,
+            script=ScriptRun(path=whole, arguments=arguments, map_cuda=map_cuda),
+        )
+        try:
+            with Interrupts() as interrupts:
+                return run_check(check, options, progress_for(quiet), interrupts)
+        except KeyboardInterrupt:  # the second one
+            say("interrupted: stopped at once, without a report")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _show(report: Report, folder: Path | None, form: Form) -> None:
+    from smoketest.cli.output import emit, say, use_color, width
+    from smoketest.render import render
+
+    if folder is None:
+        emit(printed(report, form))
+    else:
+        say(render(report, "terminal", width=width(sys.stderr), color=use_color(sys.stderr)))
+        say(f"report: {folder / report.name / 'report.md'}")
+    for text in details(report):
+        say(text)
