@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import typer
 
-__all__ = ["metavar", "one_of", "price"]
+__all__ = ["completing", "metavar", "one_of", "price"]
 
 Words = TypeVar("Words", bound=StrEnum)
 
@@ -30,6 +30,15 @@ def one_of(words: type[Words]) -> Callable[[str], Words]:
 def metavar(words: type[Words]) -> str:
     """The words as ``--help`` shows them."""
     return f"[{'|'.join(words)}]"
+
+
+def completing(words: type[Words]) -> Callable[[str], list[str]]:
+    """What a shell is offered for such an option."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [word.value for word in words if word.value.startswith(incomplete)]
+
+    return offered
 
 
 def price(text: str) -> float:

@@ -21,9 +21,23 @@ _DEFAULTS = {
 }
 
 
+def _offered(incomplete: str) -> list[str]:
+    """What a shell is offered: rules, and ops that there is something to write instead of."""
+    from smoketest.findings.remedies import REWRITES
+    from smoketest.findings.rules import RULES
+
+    names = [*RULES, *sorted(f"aten::{name}" for name in REWRITES)]
+    return [name for name in names if name.lower().startswith(incomplete.lower())]
+
+
 def explain(
     what: Annotated[
-        str, typer.Argument(metavar="RULE|OP", help="A rule's id, such as NST101, or an op, such as aten::sort.")
+        str,
+        typer.Argument(
+            metavar="RULE|OP",
+            help="A rule's id, such as NST101, or an op, such as aten::sort.",
+            autocompletion=_offered,
+        ),
     ],
     profile: Annotated[
         list[Path] | None,

@@ -11,8 +11,9 @@ __all__ = ["schema"]
 
 def schema(
     report: Annotated[bool, typer.Option("--report", help="The schema of report.json instead of the check's.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="The schema of summary.json.")] = False,
 ) -> None:
-    """Print the JSON Schema of a check's YAML, for editors, or of report.json.
+    """Print the JSON Schema of a check's YAML, for editors, of report.json or of summary.json.
 
     An editor uses it after a first line such as
 
@@ -22,7 +23,13 @@ def schema(
 
     from smoketest.cli.output import emit
 
-    if report:
+    if report and summary:
+        raise typer.BadParameter("--report and --summary are two schemas: ask for one")
+    if summary:
+        from smoketest.render.summary import schema as summary_schema
+
+        found = summary_schema()
+    elif report:
         from smoketest.render.json import schema as report_schema
 
         found = report_schema()

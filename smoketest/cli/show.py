@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smoketest.cli.choices import metavar, one_of
+from smoketest.cli.choices import completing, metavar, one_of
 
 if TYPE_CHECKING:
     from smoketest.findings import Report
@@ -24,12 +24,20 @@ class Form(StrEnum):
     json = "json"
     markdown = "markdown"
     html = "html"
+    sarif = "sarif"
 
 
 def show(
     report: Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json, or the folder it is in.")],
     form: Annotated[
-        Form, typer.Option("--format", parser=one_of(Form), metavar=metavar(Form), help="How to show it.")
+        Form,
+        typer.Option(
+            "--format",
+            parser=one_of(Form),
+            metavar=metavar(Form),
+            autocompletion=completing(Form),
+            help="How to show it.",
+        ),
     ] = Form.terminal,
 ) -> None:
     """Show a report.json on stdout. The exit code is 0, whatever the report says."""

@@ -1,7 +1,7 @@
 """Renderers: functions from one frozen `Report` to a string. None of them touches a file or a terminal.
 
-``json``, ``markdown``, ``html`` and ``terminal`` render one report, ``summary`` a table over several checks, and
-``scrub`` takes the names of people and machines out of a report before any of them sees it.
+``json``, ``markdown``, ``html``, ``sarif`` and ``terminal`` render one report, ``summary`` a table over several checks,
+and ``scrub`` takes the names of people and machines out of a report before any of them sees it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "Format", "render"]
 
-Format = Literal["terminal", "json", "markdown", "html"]
+Format = Literal["terminal", "json", "markdown", "html", "sarif"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
@@ -38,6 +38,10 @@ def render(report: Report, form: Format, *, width: int = 80, color: bool = False
         from smoketest.render import html
 
         return html.render(report)
+    if form == "sarif":
+        from smoketest.render import sarif
+
+        return sarif.render(report)
     from smoketest.render import terminal
 
     return terminal.render(report, width=width, color=color)

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from rich import box
@@ -21,7 +21,7 @@ from smoketest.render import words
 from smoketest.render.escape import code, prose
 from smoketest.render.terminal import console
 
-__all__ = ["SCHEMA_VERSION", "Row", "Summary", "render", "row", "terminal"]
+__all__ = ["SCHEMA_VERSION", "Row", "Summary", "render", "row", "schema", "terminal"]
 
 SCHEMA_VERSION = "1.0"
 """Of summary.json."""
@@ -192,6 +192,38 @@ def _check(entry: Row) -> dict[str, object]:
         "headline": entry.headline,
         "report": f"{entry.folder}/report.json" if entry.folder else None,
     }
+
+
+def schema() -> dict[str, Any]:
+    """What `summary.json` holds, as JSON Schema 2020-12: every key in every summary, null where it does not apply."""
+    number = {"type": ["integer", "null"], "minimum": 0}
+    check = {
+        "name": {"type": "string", "description": "Of the check; its file where that could not be read."},
+        "status": {"enum": ["pass", "fail", "error"]},
+        "exit_code": {"type": "integer", "description": "As this check alone would end."},
+        "denied": number | {"description": "Denied findings; null where there is no report."},
+        "warnings": number | {"description": "Warnings; null where there is no report."},
+        "device": {"enum": ["emulated", "neuron", "cpu", None]},
+        "headline": {"type": "string"},
+        "report": {"type": ["string", "null"], "description": "The report's file, relative to the summary's folder."},
+    }
+    top = {
+        "schema_version": {"type": "string", "pattern": rf"^{SCHEMA_VERSION.partition('.')[0]}\.\d+$"},
+        "created": {"type": "string"},
+        "status": {"enum": ["pass", "fail", "error"]},
+        "exit_code": {"type": "integer", "description": "Of the whole run: 5 > 3 > 4 > 2 > 1 > 0, or 130."},
+        "headline": {"type": "string"},
+        "checks": {"type": "array", "items": _closed(check)},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"A summary of smoketest, schema {SCHEMA_VERSION}",
+        **_closed(top),
+    }
+
+
+def _closed(keys: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
 
 
 def _markdown(summary: Summary) -> str:

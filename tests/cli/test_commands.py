@@ -73,7 +73,7 @@ def test_the_commands_and_options_of_this_version() -> None:
         "show": ["--format"],
         "compare": ["--format"],
         "explain": ["--profile"],
-        "schema": ["--report"],
+        "schema": ["--report", "--summary"],
         "doctor": ["--format"],
         "operators": {"list": ["--cpu", "--profile"], "diff": [], "export": ["--device", "--profile"]},
     }  # fmt: skip
@@ -148,7 +148,7 @@ def report(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", ["terminal", "json", "markdown", "html"])
+@pytest.mark.parametrize("form", ["terminal", "json", "markdown", "html", "sarif"])
 def test_show_prints_a_report_on_stdout(report: Path, form: str) -> None:
     done = smoketest("show", str(report), "--format", form)
     assert done.returncode == 0, done.stderr
@@ -210,6 +210,7 @@ def test_a_fault_of_ours_is_one_line_and_exit_5(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "title"), [
     ([], "A check of smoketest"), (["--report"], "A report of smoketest, schema 1.0"),
+    (["--summary"], "A summary of smoketest, schema 1.0"),
 ])  # fmt: skip
 def test_schema_prints_a_json_schema_on_stdout(arguments: list[str], title: str) -> None:
     done = smoketest("schema", *arguments)
@@ -223,7 +224,7 @@ def test_schema_prints_a_json_schema_on_stdout(arguments: list[str], title: str)
     ("arguments", "said"),
     [
         (("run", "configs", "--device", "cuda"), "'--device': expected auto, neuron, emulated or cpu, found 'cuda'"),
-        (("show", "x", "--format", "pdf"), "'--format': expected terminal, json, markdown or html, found 'pdf'"),
+        (("show", "x", "--format", "pdf"), "'--format': expected terminal, json, markdown, html or sarif, found 'pdf'"),
         (("doctor", "--format", "yaml"), "'--format': expected text or json, found 'yaml'"),
     ],
 )

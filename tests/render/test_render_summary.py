@@ -4,11 +4,12 @@ import json
 from typing import Literal, get_args
 
 import pytest
+from jsonschema import Draft202012Validator
 from sample_reports import SAMPLES, TEXTS
 from test_render_html import OURS, Page
 from test_render_markdown import html, kinds, parse
 
-from smoketest.render.summary import LIMIT, Row, Summary, render, row
+from smoketest.render.summary import LIMIT, Row, Summary, render, row, schema
 
 FORMS = ("json", "markdown", "html")
 
@@ -32,6 +33,24 @@ def test_the_headline_counts_how_checks_ended() -> None:
     assert headline("PASS") == "1 check: 1 passes"
     assert headline("PASS", "PASS", "FAIL", "ERROR") == "4 checks: 2 pass, 1 fails, 1 ends in an error"
     assert headline() == "0 checks: none was run"
+
+
+def test_json_fits_its_schema_and_less_or_other_does_not() -> None:
+    Draft202012Validator.check_schema(schema())
+    validator = Draft202012Validator(schema())
+    text = render(summary(500), "json")
+    assert [error.message for error in validator.iter_errors(json.loads(text))] == []
+    for key in json.loads(text):
+        data = json.loads(text)
+        del data[key]
+        assert [error.message for error in validator.iter_errors(data)] == [f"{key!r} is a required property"]
+    for key in json.loads(text)["checks"][0]:
+        data = json.loads(text)
+        data["checks"] = data["checks"][:1]
+        del data["checks"][0][key]
+        assert [error.message for error in validator.iter_errors(data)] == [f"{key!r} is a required property"]
+    assert not validator.is_valid(json.loads(text.replace('"status": "fail"', '"status": "bad"', 1)))
+    assert not validator.is_valid(json.loads(text) | {"more": 1})
 
 
 def test_json_has_the_checks_in_their_order_and_where_their_reports_are() -> None:
