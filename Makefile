@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint shipped conformance bench sweep sweep-models repros examples doubles compiled first-contact clean parity
+.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros examples doubles compiled first-contact clean parity
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ shipped: $(INSTALLED) ## The shipped checks as pytest items, alone and spread by
 
 parity: $(INSTALLED) ## Healthy models against plain CPU: 5 models, 3 precisions, 6 optimizers, 20 seeds (25 minutes)
 	$(BIN)/python tests/worker/parity_runs.py 20
+
+init-targets: $(INSTALLED) ## smoketest init and run for some thirty models of all kinds (10 minutes)
+	$(BIN)/python tests/cli/init_all.py
 
 conformance: $(INSTALLED) ## PyTorch's operator samples on the emulated device, all of them, against the CPU (10 minutes)
 	$(BIN)/python tests/devices/opinfo.py
