@@ -27,7 +27,7 @@ def commands() -> list[str]:
     in_jobs = [step["run"] for step in JOB["steps"] if "run" in step] + [
         yaml.safe_load(blocks("yaml")[-1])["smoketest"]["script"]
     ]
-    lines = [line.partition(" #")[0].partition(" >>")[0] for text in blocks("") for line in text.splitlines()]
+    lines = [line.partition(" #")[0].partition(" >")[0] for text in blocks("") for line in text.splitlines()]
     found = [line.strip() for line in in_jobs + lines if line.strip().startswith("smoketest ")]
     assert len(found) >= 7
     return found
