@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros examples doubles compiled first-contact clean parity
+.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros ecosystem examples scripts doubles compiled first-contact clean parity
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -54,8 +54,13 @@ compiled: $(INSTALLED) ## torch.compile on the emulated device, GPT-2 too, the l
 first-contact: ## On a Trn2 or Trn3 machine, in the environment with torch-neuronx (docs/first-contact.md)
 	$(PYTHON) -m smoketest.first_contact
 
-examples: $(INSTALLED) ## Run the shipped checks and leave their reports in reports/examples/
-	$(BIN)/smoketest run configs/ --device emulated --output reports/examples || test $$? -eq 1
+ecosystem: $(INSTALLED) ## Run all shipped checks against what their comments expect; reports/examples/summary.md (15 minutes)
+	$(BIN)/python -m tests.ecosystem
+
+examples: ecosystem ## Likewise: their reports are in reports/examples/
+
+scripts: $(INSTALLED) ## Five training scripts under smoketest script, with the losses of plain CPU (2 minutes)
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/cli/test_script_command.py
 
 lint: $(INSTALLED) ## Style and types only
 	$(BIN)/ruff check .

@@ -25,9 +25,8 @@ _ASKS_THE_DEVICE = (
 class MapCuda:
     """While entered, CUDA is the device: as an argument of PyTorch's functions, and as ``torch.cuda``.
 
-    A function mode replaces the argument, since ``torch.device("cuda")`` itself stays what it is: a script that
-    compares a tensor's device with it sees another one. It costs a call of Python per function of PyTorch's, in timed
-    steps too.
+    A function mode replaces the argument, of ``torch.device("cuda")`` too; a script that compares a device's type with
+    "cuda" sees another one. It costs a call of Python per function of PyTorch's, in timed steps too.
 
     Args:
         torch_device: type of the device.
@@ -129,8 +128,10 @@ def _names_cuda(value: Any) -> bool:
 
 def _mapped(call: tuple[Any, Any], device: str) -> tuple[Any, Any]:
     args, kwargs = call
-    there = torch.device(device)
-    return (
-        tuple(there if _names_cuda(value) else value for value in args),
-        {name: there if _names_cuda(value) else value for name, value in kwargs.items()},
-    )
+    return tuple(_there(value, device) for value in args), {name: _there(v, device) for name, v in kwargs.items()}
+
+
+def _there(value: Any, device: str) -> Any:
+    if not _names_cuda(value):
+        return value
+    return device if isinstance(value, str) else torch.device(device)

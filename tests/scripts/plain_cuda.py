@@ -1,4 +1,4 @@
-"""A plain loop for CUDA: mixed precision without a scaler, clipping, a scheduler, .cuda() and .to(device) side by side."""
+"""A plain loop for CUDA, with clipping, a scheduler, autocast, and .cuda() and .to(device) side by side."""
 
 import argparse
 
@@ -24,7 +24,7 @@ scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
 data = TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,)))
 loader = DataLoader(data, batch_size=16, shuffle=True, drop_last=True)
 
-for epoch in range(args.epochs):
+for _ in range(args.epochs):
     for inputs, labels in loader:
         inputs, labels = inputs.to(device, non_blocking=True), labels.to(device)
         with torch.autocast(device_type=device.type, dtype=torch.bfloat16, enabled=False):
