@@ -113,6 +113,13 @@ def test_every_part_is_told_in_every_form_for_people(part: str, form: str) -> No
     assert SAID[part] in plain
 
 
+@cache
+def unwrapped(name: str) -> str:
+    """What a terminal without an edge shows, without its blanks."""
+    report = everything() if name == "everything" else huge()
+    return "".join(render(report, "terminal", width=1000).split())
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("name", ["everything", "large"])
 def test_nothing_is_cut_on_a_terminal(name: str, width: int) -> None:
@@ -120,7 +127,7 @@ def test_nothing_is_cut_on_a_terminal(name: str, width: int) -> None:
     out = render(report, "terminal", width=width)
     assert max(cell_len(line) for line in out.splitlines()) <= width
     # Wrapped otherwise, and the same words: nothing is lost for want of room.
-    assert "".join(out.split()) == "".join(render(report, "terminal", width=1000).split())
+    assert "".join(out.split()) == unwrapped(name)
 
 
 @pytest.mark.parametrize("name", [*SAMPLES, "everything", "large"])
@@ -150,3 +157,9 @@ def test_very_many_hostile_findings_are_one_text_in_every_form(form: str) -> Non
     assert text.endswith("\n")
     if form != "json":  # where JSON has escapes of its own
         assert not set(text) & {chr(code) for code in (*range(9), 11, 12, *range(14, 32), 127, 0x202E, 0x200B)}
+
+
+def test_the_table_of_graphs_has_the_times_of_those_that_ran() -> None:
+    page = render(everything(), "html")
+    assert '<td class="number" data-value="31000.0">31.0 s</td><td class="number" data-value="2.5">2.5 ms</td>' in page
+    assert "Compile and first run" not in render(SAMPLES["equivariant"](), "html")

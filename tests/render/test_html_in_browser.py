@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from browser import Browser, chromium
 from sample_reports import SAMPLES, large
+from test_all_parts import everything
 from test_render_summary import summary
 
 from smoketest.render import render
@@ -19,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(FOUND is None, reason="no Chromium here (chromium, chromium-browser or google-chrome)"),
     pytest.mark.timeout(300),
 ]
-NAMES = [*SAMPLES, "large", "summary"]
+NAMES = [*SAMPLES, "everything", "large", "summary"]
 CUT = """
 [...document.querySelectorAll("td, th, dd, dt, p, h1, h2, li, figcaption, pre, label, summary, caption")]
 .filter((e) => e.checkVisibility() && (e.scrollWidth > e.clientWidth + 1) && getComputedStyle(e).display != "inline")
@@ -40,7 +41,8 @@ def browser() -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     files = {}
-    texts = {name: render(make(), "html") for name, make in (SAMPLES | {"large": large}).items()}
+    made = SAMPLES | {"everything": everything, "large": large}
+    texts = {name: render(make(), "html") for name, make in made.items()}
     texts["summary"] = render_summary(summary(20), "html")
     for name, text in texts.items():
         files[name] = folder / f"{name}.html"
@@ -235,7 +237,7 @@ CONTRAST = """
 """
 
 
-@pytest.mark.parametrize("name", ["equivariant", "crashed", "hostile", "clean"])
+@pytest.mark.parametrize("name", ["equivariant", "everything", "crashed", "hostile", "clean"])
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_text_stands_out_from_its_background(browser: Browser, pages: dict[str, Path], name: str, colours: str) -> None:
     show(browser, pages[name], colours=colours)
