@@ -14,7 +14,8 @@ from smoketest.findings.rules import RULES
 __all__ = ["Observation", "merge"]
 
 MAX_SHAPES = 8
-_ABOUT_AN_OP = ("NST101", "NST104", "NST201")
+_ABOUT_AN_OP = ("NST101", "NST104", "NST201", "NST206")
+_COMPLEX = ("c64[", "c128[")
 _GROUNDS_FIRM_FIRST = ("measured", "reported", "cannot_lower", "no_kernel_known", None)
 
 
@@ -125,8 +126,14 @@ def _weight(seen: Observation) -> tuple[int, str]:
 
 
 def _remedy(seen: Observation) -> str:
-    """The op's own remedy where its place in the code is the question, else the rule's."""
-    own = remedy_for(seen.op) if seen.op and seen.rule in _ABOUT_AN_OP else None
+    """The op's own remedy where its place in the code is the question, else the rule's.
+
+    Of an op that has none, and that met complex numbers, these are the question: a product of real ones does lower.
+    """
+    if seen.op is None or seen.rule not in _ABOUT_AN_OP:
+        return RULES[seen.rule].remedy
+    is_complex = any(dtype in shape for shape in seen.shapes for dtype in _COMPLEX)
+    own = remedy_for(seen.op) or (remedy_for("aten::polar") if is_complex else None)
     return own or RULES[seen.rule].remedy
 
 

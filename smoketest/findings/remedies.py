@@ -212,7 +212,17 @@ _SAME: dict[str, tuple[str, ...]] = {
     "_prelu_kernel": ("prelu",),
     "_thnn_fused_lstm_cell": ("_thnn_fused_lstm_cell_backward_impl", "lstm", "lstm_cell"),
     "_thnn_fused_gru_cell": ("gru", "gru_cell"),
-    "polar": ("complex", "view_as_complex", "view_as_real", "_conj_physical", "conj_physical", "angle"),
+    "polar": (
+        "complex",
+        "view_as_complex",
+        "view_as_real",
+        "_conj",
+        "_conj_physical",
+        "conj_physical",
+        "real",
+        "imag",
+        "angle",
+    ),
     "_fft_r2c": ("_fft_c2r",),
     "_unique2": ("_unique", "unique_dim", "unique_consecutive", "unique_dim_consecutive"),
     "normal": (

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -116,3 +117,21 @@ def test_an_op_only_the_tracker_saw_is_a_finding_without_site() -> None:
     finding = one(Observation("NST101", op="aten::sort.values_stable", exact=False, witnesses=frozenset({"tracker"})))
     assert finding.site is None
     assert finding.calls_per_step is None
+
+
+def test_an_op_without_a_remedy_that_met_complex_numbers_gets_theirs() -> None:
+    product = Observation(rule="NST201", op="aten::mul.Tensor", phase="forward", shapes=("c64[2, 8], c64[1, 8]",))
+    (found,) = merge([product])
+    assert found.remedy is not None
+    assert found.remedy.startswith("Keep real and imaginary parts as two real tensors")
+    (real,) = merge([replace(product, shapes=("f32[2, 8], f32[1, 8]",))])
+    assert real.remedy == "Rewrite the op with ones that lower, or keep it out of the compiled region."
+
+
+def test_a_dynamic_shape_is_told_with_the_ops_own_remedy() -> None:
+    (unique,) = merge([Observation(rule="NST206", op="aten::_unique2", phase="forward")])
+    assert unique.remedy is not None
+    assert unique.remedy.startswith("No rewrite of a fixed size. Find the distinct values in the data loader")
+    (other,) = merge([Observation(rule="NST206", op="aten::view", phase="forward")])
+    assert other.remedy is not None
+    assert other.remedy.startswith("Give the tensor a fixed size")
