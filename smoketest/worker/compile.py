@@ -22,7 +22,7 @@ from smoketest.workload.loader import sampled_shapes
 from smoketest.workload.targets import defined_at
 from smoketest.workload.usercode import blame_user
 
-__all__ = ["ProbePhase", "run", "send_probed"]
+__all__ = ["ProbePhase", "run", "send_probed", "with_loader"]
 
 _MOST_STEPS = 8
 """More batches cost time and rarely show another shape."""
@@ -60,7 +60,7 @@ def run(job: Job) -> None:
     result = with_device(job, made, result, steps)
     if job.check.training.steps > _MOST_STEPS:
         job.note("recompiles that later batches cause", f"the compile probe takes the first {_MOST_STEPS} batches")
-    send_probed(job, _with_loader(job, result))
+    send_probed(job, with_loader(job, result))
 
 
 def send_probed(job: Job, result: ProbeResult) -> None:
@@ -73,7 +73,7 @@ def send_probed(job: Job, result: ProbeResult) -> None:
     job.emit(Result(compile=_part(result), operators=_rows(result)))
 
 
-def _with_loader(job: Job, result: ProbeResult) -> ProbeResult:
+def with_loader(job: Job, result: ProbeResult) -> ProbeResult:
     """The result, and what the shapes of the check's data loader mean for it; the model is not run."""
     loader = loader_of(job.check)
     batch = job.check.batch

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from smoketest.errors import SmoketestError, UserCodeError
 from smoketest.findings import Observation
 from smoketest.findings.report import DeviceInfo, Phase, Step, WorkloadInfo
+from smoketest.operators.profile import load_profile
 from smoketest.probe.api import loss_of
 from smoketest.probe.capture import unchanged
 from smoketest.probe.probe import ProbeResult, probe
@@ -95,12 +96,13 @@ class _Watched(EagerRun):
         except BaseException as error:
             if os.getpid() != self.process:
                 raise  # a process that the script forked
-            self.raised_by_script(error)
+            self.stop_observing(Stopped)
+            if len(self.steps) < self.planned:  # else it swallowed its end, and then missed something
+                self.raised_by_script(error)
+                return
+        if os.getpid() != self.process:
             return
-        finally:
-            if os.getpid() == self.process:
-                self.observing.__exit__(None, None, None)
-                self.observing = nullcontext()
+        self.stop_observing(Stopped)
         if not self.steps:
             raise UserCodeError(
                 "the script ended without an optimizer step",
@@ -132,6 +134,11 @@ class _Watched(EagerRun):
         self.send_findings()
         return seen
 
+    def stop_observing(self, unfinished: type[BaseException] | None) -> None:
+        """Leave what was entered around a step; with a class of exception where it did not come to its end."""
+        observing, self.observing = self.observing, nullcontext()
+        observing.__exit__(unfinished, None, None)
+
     # What `Steps` tells
 
     def entering(self, phase: Phase) -> None:
@@ -152,12 +159,14 @@ class _Watched(EagerRun):
         """Keep what backward is called on: its sum is the step's loss."""
         self.losses += [loss.detach() for loss in losses if loss.numel() == 1 and not loss.is_complex()]
 
-    def step_over(self, optimizer: Optimizer) -> bool:
-        """Tell of the step that is over, and begin the next."""
+    def updating(self, optimizer: Optimizer) -> None:
+        """Keep it: its parameters tell what the script trains."""
         self.optimizers[id(optimizer)] = optimizer
+
+    def step_over(self) -> bool:
+        """Tell of the step that is over, and begin the next."""
         role = self.role
-        self.observing.__exit__(None, None, None)
-        self.observing = nullcontext()
+        self.stop_observing(None)
         self.heard()
         index = len(self.steps)
         loss = loss_value([sum(self.losses)]) if self.losses else None
@@ -170,7 +179,7 @@ class _Watched(EagerRun):
         self.steps.append(step)
         self.job.emit(StepDone(step=step))
         self.send_findings()
-        if index == 0:
+        if index < 2:  # in the second step all optimizers have stepped once
             self.tell_facts()
         training = self.job.check.training
         if len(self.steps) == training.warmup + training.steps:
@@ -263,11 +272,10 @@ class _Watched(EagerRun):
 
     def tell_what_is_not_checked(self) -> None:
         """Tell what a script cannot be asked."""
-        for what, why in (
-            *describe.not_checked_on(self.job.device),
-            *not_heard(self.job.device, self.job.check.witnesses),
-        ):
+        for what, why in describe.not_checked_on(self.job.device):
             self.job.note(what, why)
+        for what, _ in not_heard(self.job.device, self.job.check.witnesses):
+            self.job.note(what, "that takes the step once more, and the state of a script is not ours to put back")
         for what, why in (
             ("whether the job fits", "a script cannot be sized before it runs"),
             ("time of forward", "in a script it cannot be told from what else is done between optimizer steps"),
@@ -283,13 +291,13 @@ class _Watched(EagerRun):
 
 
 def run_probe(job: Job, script: ScriptRun) -> None:
-    """Run a script up to its first optimizer step, and take the compile probe through the modules it trains.
+    """Run a script up to its second optimizer step, and take the compile probe through the modules it trains.
 
     Raises:
         UserCodeError: the script raises, or trains no module.
     """
     job.emit(PhaseStarted(name="setup"))
-    listener, roots = _FirstStep(), RootCallsKept()
+    listener, roots = _FirstSteps(), RootCallsKept()
     with MapCuda(job.device.torch_device) if script.map_cuda else nullcontext(), roots:
         with Steps(listener):
             try:
@@ -301,7 +309,7 @@ def run_probe(job: Job, script: ScriptRun) -> None:
             except BaseException as error:
                 raise blame_user(error, "the script") from error
         roots.__exit__(None, None, None)
-        models = roots.trained_by(listener.optimizers)
+        models = roots.trained_by(list(listener.optimizers.values()))
         if not models:
             raise UserCodeError("the script trains no module: none was called that an optimizer's parameters are of")
         results = [_probe_one(job, *roots.calls[id(model)]) for model in models]
@@ -328,11 +336,12 @@ class RootCallsKept(RootCalls):
         return self
 
 
-class _FirstStep:
-    """A listener that stops a script after its first step."""
+class _FirstSteps:
+    """A listener that stops a script after its second step, when all optimizers have stepped once."""
 
     def __init__(self) -> None:
-        self.optimizers: list[Optimizer] = []
+        self.optimizers: dict[int, Optimizer] = {}
+        self.steps = 0
 
     def entering(self, phase: Phase) -> None:
         """Nothing is to be done."""
@@ -340,10 +349,14 @@ class _FirstStep:
     def backward_of(self, losses: Sequence[Tensor]) -> None:
         """Nothing is to be done."""
 
-    def step_over(self, optimizer: Optimizer) -> bool:
-        """Stop."""
-        self.optimizers.append(optimizer)
-        return True
+    def updating(self, optimizer: Optimizer) -> None:
+        """Keep it."""
+        self.optimizers[id(optimizer)] = optimizer
+
+    def step_over(self) -> bool:
+        """Stop, the second time."""
+        self.steps += 1
+        return self.steps == 2
 
 
 def _copied(value: Any) -> Any:
@@ -352,8 +365,7 @@ def _copied(value: Any) -> Any:
 
 def _probe_one(job: Job, model: nn.Module, args: Any, kwargs: Any) -> ProbeResult:
     """The probe of one module, called as the script called it first."""
-    profile = job.device.profile
-    assert profile is not None
+    profile = job.device.profile or load_profile(job.check.profile)
 
     def step(call: Callable[..., Any], _index: int) -> None:
         loss = loss_of(call(*args, **kwargs))

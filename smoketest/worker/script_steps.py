@@ -36,8 +36,11 @@ class StepListener(Protocol):
     def backward_of(self, losses: Sequence[Tensor]) -> None:
         """``backward`` is about to be called on these."""
 
-    def step_over(self, optimizer: Optimizer) -> bool:
-        """An optimizer step of the script is over; whether it is to be stopped."""
+    def updating(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step."""
+
+    def step_over(self) -> bool:
+        """A step of the script is over; whether it is to be stopped."""
 
 
 class Steps:
@@ -75,6 +78,7 @@ class Steps:
             raise Stopped  # a bare except of the script's swallowed the first
         self._depth += 1
         self._first = id(optimizer) if self._first is None else self._first
+        self._listener.updating(optimizer)
         if self._depth == 1:
             self._listener.entering("optimizer")
 
@@ -84,13 +88,13 @@ class Steps:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0:
             self._listener.entering("forward")
-        if id(optimizer) == self._first and self._listener.step_over(optimizer):
+        if id(optimizer) == self._first and self._listener.step_over():
             self._enough = True
             raise Stopped
 
     def _backward(self, original: Callable[..., None]) -> Callable[..., None]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            if os.getpid() != self._process:
+            if self._enough or os.getpid() != self._process:
                 original(tensors, *args, **kwargs)
                 return
             inside_optimizer = self._depth > 0  # a closure's

@@ -21,6 +21,7 @@ class Heard:
         self.enough, self.steps = enough, 0
         self.events: list[str] = []
         self.losses: list[float] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
 
     def entering(self, phase: str) -> None:
         self.events.append(phase)
@@ -28,7 +29,11 @@ class Heard:
     def backward_of(self, losses: Sequence[Tensor]) -> None:
         self.losses += [float(loss.detach()) for loss in losses]
 
-    def step_over(self, optimizer: torch.optim.Optimizer) -> bool:
+    def updating(self, optimizer: torch.optim.Optimizer) -> None:
+        if optimizer not in self.optimizers:
+            self.optimizers.append(optimizer)
+
+    def step_over(self) -> bool:
         self.steps += 1
         return self.steps == self.enough
 
@@ -59,6 +64,7 @@ def test_two_optimizers_of_one_iteration_are_one_step() -> None:
                 weight.sum().backward()
                 optimizer.step()
     assert heard.steps == 4
+    assert heard.optimizers == [first, second]
 
 
 def test_accumulated_gradients_are_one_step() -> None:
