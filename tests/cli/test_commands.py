@@ -88,7 +88,7 @@ def test_validate_says_ok_of_each_check_to_the_person() -> None:
     done = smoketest("validate", "configs")
     assert done.returncode == 0
     assert done.stdout == ""
-    names = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
+    names = [path.stem for path in sorted((ROOT / "configs").glob("*.yaml"))]
     assert {"bert", "equivariant", "gpt2", "resnet"} < set(names)
     assert done.stderr.splitlines() == [f"configs/{name}.yaml: ok ({name})" for name in names]
 
