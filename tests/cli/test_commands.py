@@ -68,6 +68,8 @@ def test_the_commands_and_options_of_this_version() -> None:
         "run": ["--baseline", "--debug", "--device", "--format", "--junit", "--no-compile", "--output",
                 "--plan-steps", "--price-per-hour", "--quiet", "--set", "--steps", "--stop-at-error",
                 "--strict-baseline", "--strict-limits", "--update-baseline", "-q"],
+        "script": ["--debug", "--device", "--format", "--map-cuda", "--name", "--output", "--probe", "--quiet", "--steps",
+                   "--timeout", "--warmup", "-q"],
         "init": ["--force", "--output", "--timeout"],
         "validate": ["--set"],
         "show": ["--format"],
