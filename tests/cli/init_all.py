@@ -24,7 +24,7 @@ def tried(target: str) -> tuple[int, int | None, str]:
         if made.returncode != 0:
             return made.returncode, None, made.stderr.strip().splitlines()[-2]
         ran = smoketest(folder, "run", "check.yaml", *FAST)
-        return 0, ran.returncode, ran.stderr.strip().splitlines()[1]
+        return 0, ran.returncode, ran.stderr.strip().splitlines()[0]
 
 
 def smoketest(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
