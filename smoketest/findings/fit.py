@@ -46,6 +46,8 @@ class Sizes:
         optimizer_bytes: of the optimizer's state after a step; None where it cannot be told.
         optimizer: its name, for messages.
         why_no_optimizer: why its state is not known.
+        built_bytes: of weights and buffers as they are built, before each is copied to a device: views of one storage,
+            and what was expanded, share it. None where that is not known.
     """
 
     parameters: int
@@ -55,11 +57,17 @@ class Sizes:
     optimizer_bytes: int | None
     optimizer: str = "optimizer"
     why_no_optimizer: str | None = None
+    built_bytes: int | None = None
 
     @property
     def model_bytes(self) -> int:
-        """Weights and buffers."""
+        """Weights and buffers on a device."""
         return self.parameter_bytes + self.buffer_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Weights and buffers where they were built."""
+        return self.model_bytes if self.built_bytes is None else self.built_bytes
 
     @property
     def training_bytes(self) -> int:

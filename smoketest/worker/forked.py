@@ -26,6 +26,10 @@ from smoketest.process import end_with_parent
 __all__ = ["Done", "NotDone", "run_forked"]
 
 _CHUNK = 2**16
+_HEAD = 8
+"""Bytes that say how long the answer is."""
+_TICK = 0.1
+"""Seconds between two looks whether the child is alive."""
 _FAILED = 1
 
 
@@ -63,11 +67,12 @@ def run_forked(work: Callable[[], bytes], *, seconds: float, memory: int) -> Don
         _be_the_child(work, writing, memory)
     os.close(writing)
     try:
-        data = _read(reading, time.monotonic() + seconds)
+        data = _read(reading, child, time.monotonic() + seconds)
     finally:
         os.close(reading)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
+        for kill in (os.killpg, os.kill):  # with what the work forked in its turn
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
     if data is None:
         return NotDone(f"it took longer than {seconds:g} s")
@@ -79,21 +84,30 @@ def run_forked(work: Callable[[], bytes], *, seconds: float, memory: int) -> Don
     return NotDone(f"the process that did it ended with {f'signal {-code}' if code < 0 else f'code {code}'}")
 
 
-def _read(reading: int, until: float) -> bytes | None:
-    """All that the child writes; None where its time is up first."""
-    parts: list[bytes] = []
+def _read(reading: int, child: int, until: float) -> bytes | None:
+    """The child's answer, empty where it died without a whole one; None where its time is up first.
+
+    Not all up to the end of the pipe: what the work forked in its turn may hold that open.
+    """
+    data = b""
     while True:
-        ready, _, _ = select.select([reading], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        ready, _, _ = select.select([reading], [], [], 0.0 if ended else min(_TICK, max(0.0, until - time.monotonic())))
+        part = os.read(reading, _CHUNK) if ready else b""
+        data += part
+        size = int.from_bytes(data[:_HEAD], "big")
+        if len(data) >= _HEAD + size and len(data) > _HEAD:
+            return data[_HEAD : _HEAD + size]
+        if not part and (ended or ready):
+            return b""
+        if not part and time.monotonic() >= until:
             return None
-        part = os.read(reading, _CHUNK)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
 
 
 def _be_the_child(work: Callable[[], bytes], writing: int, memory: int) -> NoReturn:
+    own = os.getpid()
     try:
+        os.setpgid(0, 0)
         end_with_parent()
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 1)
@@ -107,7 +121,8 @@ def _be_the_child(work: Callable[[], bytes], writing: int, memory: int) -> NoRet
         text = " ".join(f"{type(error).__name__}: {error}".split())
         answer = b"-" + text[:600].encode("utf-8", "backslashreplace")
     try:
-        while answer:
+        answer = len(answer).to_bytes(_HEAD, "big") + answer
+        while answer and os.getpid() == own:  # a process that the work forked came here too
             answer = answer[os.write(writing, answer) :]
     finally:
         os._exit(_FAILED)  # without this process's exit handlers, which are the parent's

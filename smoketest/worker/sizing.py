@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,9 +28,15 @@ from smoketest.workload.workload import PhaseMarker, StepPhase, Workload, no_mar
 
 __all__ = ["before_it_is_built", "host_bytes", "one_step_more", "refusal"]
 
+_T = TypeVar("_T")
+
 _SECONDS = 40.0
 _MEMORY = 2**30
 _WHAT = "whether the model fits"
+_SMALLER_BUFFERS = (
+    "{} are buffers: moving a model to a device copies each one whole, an expanded one or a view too; register the"
+    " small tensor, and expand it in forward"
+)
 _STEP = "activations kept for backward, and whether shapes move"
 
 
@@ -105,8 +112,13 @@ def one_step_more(
 
 
 def host_bytes(sizes: Sizes, kind: str) -> int:
-    """What the host holds, activations apart: on a real device only the model, on its way there."""
-    return sizes.model_bytes if kind == "neuron" else sizes.training_bytes
+    """What the host holds, activations apart: on a real device only the model, on its way there.
+
+    The emulated device is in this memory, and each weight and buffer is copied to it whole.
+    """
+    if kind == "neuron":
+        return sizes.held_bytes
+    return sizes.training_bytes - (sizes.model_bytes - sizes.held_bytes if kind == "cpu" else 0)
 
 
 def refusal(sizes: Sizes, needed: int, limit: int, by_layers: Layers | None, *, model_only: bool) -> SmoketestError:
@@ -123,13 +135,17 @@ def refusal(sizes: Sizes, needed: int, limit: int, by_layers: Layers | None, *, 
         model_only: whether the host holds the weights alone.
     """
     known = [] if sizes.optimizer_bytes is None else [f"{sizes.optimizer} state"]
-    parts = ["weights"] if model_only else ["weights", "gradients", *known]
+    buffers = sizes.buffer_bytes > sizes.parameter_bytes
+    model = ["weights", "buffers"] if buffers else ["weights"]
+    parts = model if model_only else [*model, "gradients", *known]
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
     least = "at least " if not model_only and sizes.optimizer_bytes is None else ""
     message = (
         f"the model was not started: its {sizes.parameters:,} parameters need {least}{_gib(needed)} for {listed},"
         f" and this machine has {_gib(limit)}"
     )
+    if buffers and not model_only:
+        return DoesNotFit(message, hint=_SMALLER_BUFFERS.format(_gib(sizes.buffer_bytes)))
     return DoesNotFit(message, hint=_smaller(limit, by_layers, model_only))
 
 
@@ -162,7 +178,7 @@ def _counted(saved: SavedTensors, again: Signatures, traced: Signatures | None) 
 
 def _sizes(check: Check) -> Sizes | NotDone:
     answer = run_forked(partial(_sized, check), seconds=_SECONDS, memory=_MEMORY)
-    return Sizes(**json.loads(answer.data)) if isinstance(answer, Done) else answer
+    return _read(answer, lambda found: Sizes(**found))
 
 
 def _sized(check: Check) -> bytes:
@@ -171,8 +187,18 @@ def _sized(check: Check) -> bytes:
 
 def _layers(check: Check) -> Layers | None:
     answer = run_forked(partial(_by_layers, check), seconds=_SECONDS / 4, memory=_MEMORY)
-    found = json.loads(answer.data) if isinstance(answer, Done) else None
-    return Layers(found["key"], found["now"], tuple(found["base"]), tuple(found["each"])) if found else None
+    found = _read(answer, lambda found: found and Layers(**found | {k: tuple(found[k]) for k in ("base", "each")}))
+    return found if isinstance(found, Layers) else None
+
+
+def _read(answer: Done | NotDone, make: Callable[[Any], _T]) -> _T | NotDone:
+    """What a child answered; what user code wrote in its place is no answer."""
+    if isinstance(answer, NotDone):
+        return answer
+    try:
+        return make(json.loads(answer.data))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return NotDone("the process that did it gave no answer that can be read")
 
 
 def _by_layers(check: Check) -> bytes:

@@ -7,7 +7,7 @@ with its large tensors on meta and its small ones real; what cannot be built tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -57,7 +57,7 @@ def sizes_on_meta(check: Check) -> Sizes:
         _step(optimizer, list(model.parameters()))
     except Exception:  # it reads values, or refuses the meta device, as fused ones do
         return _with_stand_ins(sizes, model, check)
-    return _with_optimizer(sizes, optimizer)
+    return _with_optimizer(sizes, optimizer, model)
 
 
 def sizes_of(model: nn.Module, optimizer: Any) -> Sizes:
@@ -65,7 +65,7 @@ def sizes_of(model: nn.Module, optimizer: Any) -> Sizes:
 
     Parameters and buffers that occur twice count once.
     """
-    return _with_optimizer(_model_sizes(model), optimizer)
+    return _with_optimizer(_model_sizes(model), optimizer, model)
 
 
 @dataclass(frozen=True)
@@ -155,54 +155,91 @@ def _without_generator(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model_sizes(model: nn.Module) -> Sizes:
+    """Sizes of its weights and buffers; on a device each has memory of its own, since moving a module copies each."""
     parameters = [parameter for parameter in model.parameters() if not is_lazy(parameter)]
+    buffers = [buffer for buffer in model.buffers() if not is_lazy(buffer)]
     return Sizes(
         parameters=sum(parameter.numel() for parameter in parameters),
         parameter_bytes=sum(map(_bytes, parameters)),
-        buffer_bytes=sum(_bytes(buffer) for buffer in model.buffers() if not is_lazy(buffer)),
+        buffer_bytes=sum(map(_bytes, buffers)),
         gradient_bytes=sum(_bytes(parameter) for parameter in parameters if parameter.requires_grad),
         optimizer_bytes=None,
+        built_bytes=_held([*parameters, *buffers]),
     )
 
 
-def _with_optimizer(sizes: Sizes, optimizer: Any) -> Sizes:
-    """The sizes with those of the optimizer's state, where it is a mapping of tensors as PyTorch's are."""
-    seen: dict[int, Tensor] = {}
+def _with_optimizer(sizes: Sizes, optimizer: Any, model: nn.Module) -> Sizes:
+    """The sizes with those of the optimizer's state, where it is a mapping of tensors as PyTorch's are.
+
+    What it keeps in attributes of its own, such as copies of the weights, counts too.
+    """
     for one in optimizers.each(optimizer):
-        states = _states(one)
-        if not states:
-            why = f"{type(one).__name__} keeps it elsewhere"
-            return replace(sizes, optimizer=optimizers.names_of(optimizer), why_no_optimizer=why)
-        seen.update((id(tensor), tensor) for state in states for tensor in tensors_in(state))
-    name = optimizers.names_of(optimizer) or "optimizer"
-    return replace(sizes, optimizer_bytes=sum(map(_bytes, seen.values())), optimizer=name)
+        if not _states(one):
+            return _unknown(sizes, optimizer, f"{type(one).__name__} keeps it elsewhere")
+    own = _own_tensors(optimizer, model)
+    return replace(sizes, optimizer_bytes=_held(own), optimizer=optimizers.names_of(optimizer) or "optimizer")
 
 
 def _with_stand_ins(sizes: Sizes, model: nn.Module, check: Check) -> Sizes:
-    """The same out of a real step, over small parameters in the place of the model's, which are gone afterwards."""
+    """The same out of a real step, over small parameters in the place of the model's, which are gone afterwards.
+
+    Not known where a tensor of the state has no shape that says how it grows with its parameter.
+    """
     large = _replace_parameters(model)
     try:
         optimizer = optimizer_over(model, check)
         _step(optimizer, [small for small, _ in large.values()])
     except Exception as error:
         return replace(sizes, why_no_optimizer=f"a step of it without data raised {summary_of(error)}")
-    sizes = _with_optimizer(sizes, optimizer)
-    if sizes.optimizer_bytes is None:
-        return sizes
-    total = 0
+    known = _with_optimizer(sizes, optimizer, model)
+    if known.optimizer_bytes is None:
+        return known
+    scaled: dict[int, int | None] = {}
     for one in optimizers.each(optimizer):
-        for parameter, state in chain.from_iterable(states.items() for states in _states(one)):
-            small, shape = large.get(id(parameter), (parameter, tuple(parameter.shape)))
-            total += sum(_scaled(tensor, small, shape) for tensor in tensors_in(state))
-    return replace(sizes, optimizer_bytes=total)
+        for key, state in chain.from_iterable(states.items() for states in _states(one)):
+            small, shape = large.get(id(key), (None, ()))
+            scaled |= {id(tensor): _scaled(tensor, small, shape) for tensor in tensors_in(state)}
+    total = 0
+    for tensor in _own_tensors(optimizer, model):
+        size = scaled[id(tensor)] if id(tensor) in scaled else _scaled(tensor, None, ())
+        if size is None:
+            why = f"it keeps a tensor of shape {list(tensor.shape)} for parameters that are smaller than the model's"
+            return _unknown(sizes, optimizer, why)
+        total += size
+    return replace(known, optimizer_bytes=total)
+
+
+def _unknown(sizes: Sizes, optimizer: Any, why: str) -> Sizes:
+    return replace(sizes, optimizer=optimizers.names_of(optimizer), why_no_optimizer=why)
 
 
 def _states(optimizer: Any) -> list[Mapping[Any, Any]]:
-    """Its state by parameter, or that of the optimizers among its attributes; none where it keeps it elsewhere."""
-    held = chain.from_iterable(optimizers.each(value) for value in getattr(optimizer, "__dict__", {}).values())
-    inner = [value for value in held if isinstance(value, torch.optim.Optimizer)]
-    found = [getattr(one, "state", None) for one in (inner or [optimizer])]
+    """Its state by parameter, and that of the optimizers among its attributes; none where it keeps it elsewhere."""
+    found = [getattr(one, "state", None) for one in (optimizer, *_inner(optimizer))]
     return [state for state in found if isinstance(state, Mapping)]
+
+
+def _inner(optimizer: Any) -> list[torch.optim.Optimizer]:
+    """The optimizers among its attributes."""
+    held = chain.from_iterable(optimizers.each(value) for value in getattr(optimizer, "__dict__", {}).values())
+    return [value for value in held if isinstance(value, torch.optim.Optimizer)]
+
+
+def _own_tensors(optimizer: Any, model: nn.Module) -> list[Tensor]:
+    """The tensors in the state and in the attributes of the optimizers, without those of the model."""
+    found: dict[int, Tensor] = {}
+    for one in optimizers.each(optimizer):
+        for holder in (one, *_inner(one)):
+            attributes = list(getattr(holder, "__dict__", {}).values())
+            found.update((id(tensor), tensor) for tensor in tensors_in([*attributes, *_states(holder)]))
+    of_model = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_lazy(tensor)]
+    of_model += [tensor.grad for tensor in of_model if tensor.grad is not None]
+    taken = {id(tensor) for tensor in of_model}
+    storages = {id(storage): storage for tensor in of_model if (storage := _storage(tensor)) is not None}
+    return [
+        tensor for key, tensor in found.items()
+        if key not in taken and not is_lazy(tensor) and id(_storage(tensor)) not in storages
+    ]  # fmt: skip
 
 
 _StandIns = dict[int, tuple[nn.Parameter, tuple[int, ...]]]
@@ -229,14 +266,20 @@ def _replace_parameters(model: nn.Module) -> _StandIns:
     return stand_ins
 
 
-def _scaled(state: Tensor, small: Tensor, shape: tuple[int, ...]) -> int:
-    """Bytes of a state tensor of the small parameter, for the large one."""
+def _scaled(state: Tensor, small: Tensor | None, shape: tuple[int, ...]) -> int | None:
+    """Bytes of a state tensor of the small parameter, for the large one; None where its shape does not tell."""
+    if state.numel() <= 1:
+        return _bytes(state)
+    if small is None:
+        return None
     if state.numel() == small.numel():
         return torch.Size(shape).numel() * state.element_size()
-    large = dict(zip(small.shape, shape, strict=False))
+    large = dict(zip(small.shape, shape, strict=False)) | {1: 1}
+    if any(size not in large for size in state.shape):
+        return None
     elements = 1
     for size in state.shape:
-        elements *= large.get(size, size)
+        elements *= large[size]
     return elements * state.element_size()
 
 
@@ -260,4 +303,38 @@ def _make_sparse(optimizer: Any) -> None:
 
 
 def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    """Bytes of a copy of it: all of an expanded one, values and indices of a sparse one."""
+    parts = _parts(tensor)
+    return sum(map(_bytes, parts)) if parts else tensor.numel() * tensor.element_size()
+
+
+def _held(tensors: Iterable[Tensor]) -> int:
+    """Bytes that these tensors hold together: each storage once, whatever views of it there are."""
+    held: dict[int, tuple[object, int]] = {}  # the storage is kept, so that its id is not given away
+    for tensor in tensors:
+        storage = _storage(tensor)
+        held[id(tensor if storage is None else storage)] = (
+            (tensor, _bytes(tensor)) if storage is None else (storage, storage.nbytes())
+        )
+    return sum(size for _, size in held.values())
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
+    """Its storage, the same object for all views of it; None where it has none of its own."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _parts(tensor: Tensor) -> list[Tensor]:
+    """The tensors that a sparse one consists of; none where it is dense."""
+    if tensor.layout == torch.sparse_coo:
+        whole = tensor.detach()
+        whole = whole if whole.is_coalesced() else whole.coalesce()
+        return [whole.indices(), whole.values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []

@@ -19,7 +19,7 @@ import torch
 from smoketest.findings.fit import Sizes
 from smoketest.worker.forked import Done, NotDone, run_forked
 from smoketest.worker.memory import machine_memory
-from smoketest.worker.sizing import host_bytes, refusal
+from smoketest.worker.sizing import _read, host_bytes, refusal
 from smoketest.workload.meta import Layers
 
 GIB = 2**30
@@ -128,6 +128,18 @@ def test_on_a_real_device_only_the_weights_have_to_fit_the_host() -> None:
     assert host_bytes(ONCE, "emulated") == host_bytes(ONCE, "cpu") == 16 * 10**9
 
 
+def test_buffers_that_only_a_copy_to_the_device_makes_large_are_told_as_that() -> None:
+    mask = Sizes(272, 1088, 160 * 10**9, 1088, 2192, "AdamW", built_bytes=1092)
+    assert (host_bytes(mask, "neuron"), host_bytes(mask, "cpu")) == (1092, 1092 + 1088 + 2192)
+    error = refusal(mask, host_bytes(mask, "emulated"), 23 * GIB, None, model_only=False)
+    assert error.message == (
+        "the model was not started: its 272 parameters need 149.0 GiB for weights, buffers, gradients and AdamW state,"
+        " and this machine has 23.0 GiB"
+    )
+    assert error.hint is not None
+    assert error.hint.startswith("149.0 GiB are buffers: moving a model to a device copies each one whole")
+
+
 def test_where_no_number_of_layers_fits_it_says_so() -> None:
     wide = Layers("model.config.n_layer", 2, base=(30 * GIB, 30 * GIB), each=(4 * GIB, 4 * GIB))
     assert refusal(ONCE, 100 * GIB, 64 * GIB, wide, model_only=False).hint == (
@@ -232,6 +244,39 @@ def test_a_child_that_takes_too_long_or_dies_ends_and_is_reaped() -> None:
     left = run_forked(lambda: os._exit(7), seconds=60, memory=GIB)
     assert left == NotDone("the process that did it ended with code 7")
     assert children() == before
+
+
+def test_what_the_work_forks_neither_answers_nor_holds_the_run_nor_remains() -> None:
+    def both() -> bytes:
+        os.fork()
+        return str(os.getpid()).encode() * 50_000
+
+    answer = run_forked(both, seconds=60, memory=GIB)
+    assert isinstance(answer, Done)
+    width = len(answer.data) // 50_000
+    assert answer.data == answer.data[:width] * 50_000
+
+    def holds() -> bytes:
+        forked = os.fork()
+        if forked == 0:
+            time.sleep(600)
+        return str(forked).encode()
+
+    started = time.monotonic()
+    answer = run_forked(holds, seconds=60, memory=GIB)
+    assert isinstance(answer, Done)
+    assert time.monotonic() - started < 30
+    until = time.monotonic() + 30
+    while Path(f"/proc/{int(answer.data)}/cmdline").exists() and Path(f"/proc/{int(answer.data)}/cmdline").read_text():
+        assert time.monotonic() < until, "the process that the work forked is alive"
+        time.sleep(0.05)
+
+
+def test_an_answer_that_cannot_be_read_is_none() -> None:
+    for data in (b"", b"}{", b"[]", b'{"parameters": 1}'):
+        assert _read(Done(data), lambda found: Sizes(**found)) == NotDone(
+            "the process that did it gave no answer that can be read"
+        )
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit needs /proc")

@@ -147,6 +147,81 @@ def test_an_optimizer_that_keeps_its_state_elsewhere_leaves_it_unknown_and_the_r
     assert sizes.parameters > 0
 
 
+OPTIMIZER = """
+class Mine(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {{}})
+        {first}
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                {each}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "each", "expected"),
+    [
+        ("self.master = [p.detach().clone() for p in self.param_groups[0]['params']]",
+         "self.state[p]['m'] = torch.zeros_like(p)", 2),
+        ("self.own = self.param_groups[0]['params']", "self.state[p]['m'] = p.grad", 0),
+        ("self.state['step'] = 0", "self.state[p] = torch.zeros(p.numel() * 2)", 2),
+        ("self.flat = torch.zeros(12568)", "self.state[p]['m'] = self.flat[:p.numel()]", None),
+        ("pass", "self.state[p]['m'] = torch.zeros(p.numel() * 2, dtype=torch.float64)", 4),
+    ],
+)  # fmt: skip
+def test_all_that_an_optimizer_keeps_is_counted_wherever_it_keeps_it(
+    tmp_path: Path, first: str, each: str, expected: int | None
+) -> None:
+    (tmp_path / "mine.py").write_text(NET.format(first="pass") + OPTIMIZER.format(first=first, each=each))
+    sizes = sizes_on_meta(check(f"{tmp_path / 'mine.py'}:Net", optimizer={"target": f"{tmp_path / 'mine.py'}:Mine"}))
+    assert sizes.optimizer_bytes == (12568 * 4 if expected is None else expected * sizes.parameter_bytes)
+
+
+@pytest.mark.parametrize(
+    ("first", "each"),
+    [
+        ("pass", "self.state[p]['m'] = torch.zeros(p.numel() * 2)"),
+        ("self.master = [p.detach().clone() for p in self.param_groups[0]['params']]", "pass"),
+        ("self.state['all'] = torch.zeros(100)", "pass"),
+    ],
+)
+def test_a_state_whose_growth_cannot_be_told_from_small_parameters_is_not_known(
+    tmp_path: Path, first: str, each: str
+) -> None:
+    reads = f"float(p.sum()); {each}"  # which the meta device refuses
+    (tmp_path / "mine.py").write_text(NET.format(first="pass") + OPTIMIZER.format(first=first, each=reads))
+    asked = check(f"{tmp_path / 'mine.py'}:Net", optimizer={"target": f"{tmp_path / 'mine.py'}:Mine"})
+    sizes = sizes_on_meta(asked)
+    assert sizes.optimizer_bytes is None
+    assert sizes.why_no_optimizer is not None
+    assert sizes.why_no_optimizer.startswith("it keeps a tensor of shape [")
+
+
+def test_views_share_memory_where_they_are_built_and_have_their_own_on_a_device(tmp_path: Path) -> None:
+    (tmp_path / "views.py").write_text(
+        "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        wide = torch.ones(1, 1).expand(2000, 2000)\n"
+        "        self.register_buffer('mask', wide, persistent=False)\n"
+        "        self.register_buffer('part', wide[:10])\n"
+        "        self.a = nn.Parameter(torch.zeros(100))\n        self.b = nn.Parameter(self.a.detach())\n"
+    )
+    sizes = sizes_on_meta(check(f"{tmp_path / 'views.py'}:Net", optimizer={"name": "SGD", "lr": 0.1}))
+    assert sizes.built_bytes == 4 + 4 * 100
+    assert sizes.buffer_bytes == 4 * (2000 * 2000 + 10 * 2000)  # what Module.to(device) makes of them
+    assert sizes.parameter_bytes == 4 * 200
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_sparse_buffers_count_by_their_values_and_indices() -> None:
+    model = torch.nn.Module()
+    model.register_buffer("coo", torch.eye(2000).to_sparse())
+    model.register_buffer("csr", torch.eye(2000).to_sparse_csr())
+    sizes = sizes_of(model, None)
+    assert sizes.buffer_bytes == sizes.built_bytes == 2000 * (4 + 2 * 8) + (2000 * (4 + 8) + 2001 * 8)
+
+
 @pytest.mark.parametrize(
     "first",
     [
