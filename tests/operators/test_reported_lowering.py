@@ -34,12 +34,14 @@ def test_a_report_of_a_sentence_holds_for_any_op_and_for_that_sentence_only() ->
 
 def test_a_graph_refused_in_words_that_users_saw_on_the_device_is_denied() -> None:
     graph = CapturedGraph("0.forward", "forward", GraphSpec(()), {})
-    mixed = observe.graph_refused(graph, Answer("imported", "matmul: input datatypes mismatched"), SitePolicy(Path()))
+    mixed = observe.graph_refused(
+        graph, Answer("imported", "matmul: input datatypes mismatched"), 0, SitePolicy(Path())
+    )
     assert mixed.grounds == "reported"
     assert mixed.message == (
         "the forward graph 0.forward does not lower as a whole, although each of its ops lowers alone (reported by a "
         "port of Boltz-2 for torch-neuronx of 2026: matmul: input datatypes mismatched; failed to legalize "
         "operation 'torch.aten.mm'). torch-mlir: matmul: input datatypes mismatched"
     )
-    other = observe.graph_refused(graph, Answer("imported", "something else"), SitePolicy(Path()))
+    other = observe.graph_refused(graph, Answer("imported", "something else"), 0, SitePolicy(Path()))
     assert other.grounds is None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from smoketest.config.load import load_check
+from smoketest.config.models import Witnesses
 from smoketest.devices.cpu import CpuDevice
 from smoketest.worker import describe
+from smoketest.worker.unheard import not_heard
 from smoketest.workload import build
 
 STEP_OF_ITS_OWN = """
@@ -39,26 +40,20 @@ def test_the_batch_of_a_custom_step_is_described_by_what_it_holds(tmp_path: Path
     assert said.parameters == 8
 
 
+class Neuron(CpuDevice):
+    kind = "neuron"  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize(
-    ("functions", "what"),
+    ("copies", "what"),
     [
-        (None, "copies to the host inside native ops"),
-        (SimpleNamespace(), "copies to the host that the backend's C++ makes inside native ops"),
+        (True, "copies to the host inside native ops that neither PyTorch dispatches nor Python makes"),
+        (False, "copies to the host inside native ops"),
     ],
 )
 def test_on_a_real_device_the_copies_that_nothing_counts_are_named_and_what_it_prints_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, functions: object, what: str
+    copies: bool, what: str
 ) -> None:
-    class Neuron(CpuDevice):
-        kind = "neuron"  # type: ignore[assignment]
-
-        def fallback_names(self) -> list[str]:
-            return []
-
-    monkeypatch.setattr(describe, "extension", lambda: functions)
-    (tmp_path / "own.py").write_text(STEP_OF_ITS_OWN)
-    (tmp_path / "own.yaml").write_text("workload: own.py\n")
-    made = build(load_check(tmp_path / "own.yaml"), CpuDevice())
-    notes = [note for note, _ in describe.not_checked(Neuron(), made)]
+    notes = [note for note, _ in not_heard(Neuron(), Witnesses(copies=copies))]
     assert [note for note in notes if note.startswith("copies")] == [what]
     assert not [note for note in notes if "prints" in note]
