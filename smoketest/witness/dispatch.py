@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
+from smoketest.witness.contract import host_tensors
 from smoketest.witness.hostsync import sync_cause
 from smoketest.witness.sites import Line, Origins
 
@@ -61,7 +62,8 @@ class Calls:
     Attributes:
         count: how many.
         bytes: that cross, where the calls fell back or copy to the host.
-        host_bytes: of CPU tensors among the arguments, beside tensors of the device; numbers (0-d tensors) apart.
+        host_bytes: of CPU tensors among the arguments, beside tensors of the device; not of numbers (0-d tensors), nor
+            of those that the op wants there.
         copied_bytes: that crossed in copies, where somebody knows.
         signatures: dtypes and shapes, the first few that differ.
         copies: between device and host while the calls ran, where somebody counts them.
@@ -191,9 +193,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if fell_back or sync == "copy":
                 calls.bytes += sum(_bytes(tensor) for tensor in crossing if tensor.device.type == self.torch_device)
             if on_device and "cpu" in places:
-                calls.host_bytes += sum(
-                    _bytes(tensor) for tensor in tensors if tensor.device.type == "cpu" and tensor.dim()
-                )
+                calls.host_bytes += sum(_bytes(tensor) for tensor in host_tensors(func, args, kwargs))
             self.counted(key, calls)
         return result
 

@@ -33,6 +33,7 @@ class Net(nn.Module):
         same = torch.equal(y.detach(), y.detach())
         counts = torch.unique(places)
         turned = y.detach()[torch.tensor([1, 0])]
+        packed = nn.utils.rnn.pack_padded_sequence(y.detach()[None], torch.tensor([2]), batch_first=True).data
         scaled = y.detach() * torch.tensor(2.0)
         later = y.detach().to("cpu", non_blocking=True)
         moved = torch.ones(4).to(x.device)
