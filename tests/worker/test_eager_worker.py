@@ -777,7 +777,7 @@ DIES = """class Fn(torch.autograd.Function):
         return Fn.apply(torch.lgamma(self.a(x).abs() + 1))"""
 
 
-@pytest.mark.parametrize(("number", "has_line"), [(1, False), (3, True)])
+@pytest.mark.parametrize(("number", "has_line"), [(1, False), (4, True)])
 def test_a_worker_that_dies_in_backward_has_told_what_its_forward_showed(
     run_worker: Any, tmp_path: Path, number: int, has_line: bool
 ) -> None:
