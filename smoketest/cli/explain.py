@@ -105,8 +105,9 @@ def _op(text: str, files: list[Path]) -> str:
     found = explain_op(op, profiles, width=width(sys.stdout))
     if found is None:
         near = near_ops(op, profiles)
+        is_aten = op.startswith("aten::")
         raise ConfigError(
-            f"nothing is known of the op {op}",
+            f"PyTorch has no op {op}" if is_aten else f"nothing is known of {op}: only PyTorch's own ops are told",
             hint=f"ops of a like name are {', '.join(near)}" if near
             else "ops are named as reports name them, such as aten::sort; rules such as NST101",
         )  # fmt: skip

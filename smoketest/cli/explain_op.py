@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from smoketest.findings.identity import functional_base
 from smoketest.findings.modules import module_for
 from smoketest.findings.remedies import REWRITES, remedy_for
-from smoketest.operators.evidence import Report, base_name, cannot_lower, grounds_for, reports
+from smoketest.operators.evidence import Report, base_name, cannot_lower, composites, grounds_for, known_ops, reports
 from smoketest.operators.profile import OperatorProfile
 from smoketest.operators.reported_lowering import lowering_reports
 from smoketest.render.words import GRADES
@@ -17,6 +17,8 @@ from smoketest.render.words import GRADES
 __all__ = ["explain_op", "near_ops", "op_name"]
 
 _MOST = 12
+_NOTHING = ("No fallback is predicted", "Nothing is predicted", "Its own name")
+_COMPOSITE = "composite: PyTorch computes it with other ops, and those are what runs and what a report counts"
 _OF_OTHER_DEVICES = ("cudnn_", "miopen_", "mkldnn_", "_cudnn_", "_miopen_", "_mkldnn_", "_mps_")
 
 
@@ -36,24 +38,26 @@ def explain_op(op: str, profiles: Sequence[OperatorProfile], *, width: int = 80)
         width: columns.
     """
     remedy, seen = remedy_for(op), [*map(_reported, _reports_of(op)), *_reported_lowering(op)]
-    if not (remedy or seen or op in cannot_lower() or any(op in _bases(profile) for profile in profiles)):
+    known = remedy or seen or op in cannot_lower() or any(op in _bases(profile) for profile in profiles)
+    if not (known or op in known_ops()):
         return None
     lines = [op]
+    worth = [line for profile in profiles for line in _worth(op, profile)]
+    nothing_to_do = remedy is None and all(line.startswith(_NOTHING) for line in worth)
     for heading, paragraphs in (
         ("Kernel on the device", [line for profile in profiles for line in _kernels(op, profile)]),
         ("Lowering under torch.compile", list(_lowering(op, profiles))),
-        (
-            "Reported from real devices",
-            seen or ["Nothing that this version knows of."],
-        ),
-        ("What a finding of it is worth", [line for profile in profiles for line in _worth(op, profile)]),
-        ("Instead", list(_instead(op, remedy))),
+        ("Reported from real devices", seen),
+        ("What a finding of it is worth", worth),
+        ("Instead", [] if nothing_to_do else list(_instead(op, remedy))),
     ):
+        if not paragraphs:
+            continue
         lines += ["", heading, *(line for text in paragraphs for line in _wrap(text, width))]
     if module := module_for(op):
         lines += [
             "",
-            "A whole module, tested in the same way",
+            "Whole code, tested in the same way",
             *("  " + line if line else "" for line in module.splitlines()),
         ]
     return "\n".join(lines) + "\n"
@@ -105,7 +109,10 @@ def _kernels(op: str, profile: OperatorProfile) -> Iterator[str]:
     if not (native or missing or through or views):
         near = near_ops(op, [profile])
         others = f" ({', '.join(near)}?)" if near else ""
-        yield f"  does not name it; PyTorch may take it apart into others before the device sees it{others}"
+        if op in composites():
+            yield f"  does not name it. A {_COMPOSITE}{others}"
+        else:
+            yield f"  does not name it; PyTorch may take it apart into others before the device sees it{others}"
     yield f"  {profile.note}"
 
 
@@ -120,9 +127,8 @@ def _lowering(op: str, profiles: Sequence[OperatorProfile]) -> Iterator[str]:
         )
     elif table:
         yield (
-            f"Not known. It is not among the {len(table)} ops of which a sweep found that they cannot be lowered; the"
-            " sweep looked at ops without a kernel only. The compile probe of a check tells it for your shapes and"
-            " dtypes."
+            f"Not known; it is not among the {len(table)} ops without a kernel that were found not to lower. The"
+            " compile probe of a check tells it for your shapes and dtypes."
         )
     else:
         yield "Not known: there is no table of ops that cannot be lowered. The compile probe of a check tells it."
@@ -179,7 +185,10 @@ def _instead(op: str, remedy: str | None) -> Iterator[str]:
         return
     yield remedy
     if op.partition("::")[2] in REWRITES:
-        yield "(The first piece of code is tested: it gives what the op gives, does not fall back, and lowers.)"
+        yield (
+            "(The first piece of code is tested: it gives what the op gives, but for the differences named here, does"
+            " not fall back, and lowers.)"
+        )
 
 
 def _list(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from smoketest.findings.identity import finding_id, functional_base, module_patterns
-from smoketest.findings.remedies import remedy_for
+from smoketest.findings.remedies import remedy_at, remedy_for
 from smoketest.findings.report import Finding, Grounds, Kind, ModuleCalls, Phase, Site
 from smoketest.findings.rules import RULES
 
@@ -126,14 +126,16 @@ def _weight(seen: Observation) -> tuple[int, str]:
 
 
 def _remedy(seen: Observation) -> str:
-    """The op's own remedy where its place in the code is the question, else the rule's.
+    """The own remedy of the op called where its place in the code is the question, else the rule's.
 
     Of an op that has none, and that met complex numbers, these are the question: a product of real ones does lower.
     """
     if seen.op is None or seen.rule not in _ABOUT_AN_OP:
         return RULES[seen.rule].remedy
     is_complex = any(dtype in shape for shape in seen.shapes for dtype in _COMPLEX)
-    own = remedy_for(seen.op) or (remedy_for("aten::polar") if is_complex else None)
+    own = remedy_at(seen.op, seen.called_as, seen.site.code if seen.site else "") or (
+        remedy_for("aten::polar") if is_complex else None
+    )
     return own or RULES[seen.rule].remedy
 
 

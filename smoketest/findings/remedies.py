@@ -8,11 +8,12 @@ what people porting models to the device did ([USER] remedies used in the field)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from smoketest.findings.identity import functional_base
 
-__all__ = ["ADVICE", "REWRITES", "looked_up", "remedy_for"]
+__all__ = ["ADVICE", "REWRITES", "looked_up", "remedy_at", "remedy_for"]
 
 REWRITES: dict[str, str] = {
     # Angles and vectors
@@ -61,12 +62,14 @@ REWRITES: dict[str, str] = {
     "rsub": "Write `-(x - y)`.",
     "maximum": "Write `x.clamp(min=y)`; where both are equal the gradient goes to one side instead of half to each.",
     "minimum": "Write `x.clamp(max=y)`; where both are equal the gradient goes to one side instead of half to each.",
-    "argmax": "Write `x.max(-1).indices`.",
-    "argmin": "Write `(-x).max(-1).indices`.",
-    "min": "Write `x.amin(-1)`, or for the places `(-x).max(-1).indices`.",
+    "argmax": "Write `x.max(-1).indices`; which of several equal maxima it names is not promised, as of argmax.",
+    "argmin": "Write `(-x).max(-1).indices`; which of several equal minima it names is not promised, as of argmin.",
+    "min": "Write `x.amin(-1)`, or for the places `(-x).max(-1).indices`. Where minima are equal, amin shares the"
+    " gradient among them and min gives it to one.",
     "median": "Write `torch.topk(x, n - (n - 1) // 2).values.amin(-1)` with n = x.shape[-1].",
     "sort": "Sort along the last dimension with topk: `-torch.topk(-x, x.shape[-1]).values` ascends, and .indices is"
-    " the order; integers must be cast to float. Where only the first k count, ask topk for k.",
+    " the order. It is not stable: of equal values the indices come in another order than sort's. Integers must be"
+    " cast to float. Where only the first k count, ask topk for k.",
     "searchsorted": "With few boundaries count them: `(edges < x[..., None]).sum(-1)`.",
     "bucketize": "With few boundaries count them: `(edges < x[..., None]).sum(-1)`.",
     "isin": "With few values compare with each: `(x[..., None] == values).any(-1)`.",
@@ -102,7 +105,8 @@ REWRITES: dict[str, str] = {
     "_prelu_kernel": "Write `torch.relu(x) - w * torch.relu(-x)`.",
     "leaky_relu": "Write `torch.relu(x) - slope * torch.relu(-x)`.",
     "elu": "Write `torch.relu(x) + alpha * (torch.exp(-torch.relu(-x)) - 1)`.",
-    "hardtanh": "Write `x.clamp(low, high)`; ReLU6 is x.clamp(0, 6).",
+    "hardtanh": "Write `x.clamp(low, high)`; ReLU6 is x.clamp(0, 6). At the limits clamp passes the gradient on and"
+    " hardtanh does not.",
     "hardswish": "Write `x * (x + 3).clamp(0, 6) / 6`, or use SiLU.",
     "hardsigmoid": "Write `(x / 6 + 0.5).clamp(0, 1)`.",
     "mish": "Write `x * torch.tanh(F.softplus(x))`.",
@@ -120,26 +124,34 @@ REWRITES: dict[str, str] = {
     "nll_loss2d_forward": "Flatten the pixels first: `F.cross_entropy(x.movedim(1, -1).flatten(0, -2), y.flatten())`.",
     # Normalization, pooling, resampling
     "native_batch_norm": "A newer release may have the kernel: check there first. Else take the whole module in"
-    " report.md (or of smoketest explain native_batch_norm). Its heart, for images:"
-    " `(x - m) * torch.rsqrt(((x - m) ** 2).mean((0, 2, 3), keepdim=True) + eps)` with m = x.mean((0, 2, 3),"
-    " keepdim=True), then weight and bias.",
+    " report.md (or of smoketest explain native_batch_norm). Its heart:"
+    " `(x - m) * torch.rsqrt(((x - m) ** 2).mean(dims, keepdim=True) + eps)` with dims = (0, *range(2, x.dim())) and"
+    " m = x.mean(dims, keepdim=True), then weight and bias; for InstanceNorm leave the 0 out of dims.",
     "native_group_norm": "Write `F.layer_norm(x.reshape(n, groups, -1), (x[0].numel() // groups,)).view(x.shape)`, then"
     " weight and bias of each channel.",
     "_weight_norm_interface": "Write `g * v / torch.linalg.vector_norm(v, dim=1, keepdim=True)` for a linear layer.",
     "max_pool2d_with_indices": "Where windows do not overlap: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k))"
-    ".amax((3, 5))`; else stack the k * k strided slices and take amax(0). Where maxima are equal, amax shares the"
-    " gradient among them and the op gives it to the first. A newer release may have the kernel.",
-    "avg_pool2d": "Where windows do not overlap: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k)).mean((3, 5))`; else a"
-    " depthwise convolution with constant weights. A newer release may have the kernel.",
+    ".amax((3, 5))` (of a line x.unflatten(-1, (-1, k)).amax(-1)); else stack the k * k strided slices and"
+    " take amax(0). Where maxima are equal, amax shares the gradient among them and the op"
+    " gives it to the first. A newer release may have the kernel.",
+    "avg_pool2d": "Where windows do not overlap: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k)).mean((3, 5))` (of a"
+    " line x.unflatten(-1, (-1, k)).mean(-1)); else a depthwise convolution with constant weights. A"
+    " newer release may have the kernel.",
     "_adaptive_avg_pool2d": "Where sizes divide, k = size / output: `x.unflatten(2, (-1, k)).unflatten(-1, (-1, k))"
     ".mean((3, 5))`; to one pixel it is x.mean((2, 3), keepdim=True).",
     "upsample_nearest2d": "By a whole factor s: `x[..., :, None, :, None].expand(-1, -1, -1, s, -1, s)"
     ".reshape(n, c, h * s, w * s)`.",
     "upsample_bilinear2d": "Resizing is linear: `rows @ x @ columns.mT`, with rows made once on the CPU as"
     " F.interpolate(torch.eye(h)[None, :, :, None], (new_h, 1), mode=...)[0, :, :, 0].T, and columns likewise.",
-    "grid_sampler_2d": "Write the bilinear resample as four gathers of the flattened pixels, each times its weight:"
-    " `sum(weight[:, None] * pixels.gather(2, place[:, None].expand(-1, c, -1)) for place, weight in taps)` with"
-    " pixels = image.flatten(2) and the four corners as taps.",
+    "affine_grid_generator": "Write `(xy @ theta[:, :, :2].mT + theta[:, None, :, 2]).view(-1, h, w, 2)` with"
+    " xy = F.affine_grid(torch.eye(2, 3)[None], (1, 1, h, w), align_corners=...).view(-1, 2), made once on the CPU and"
+    " kept as a buffer. What falls back inside affine_grid is the grid of the unmoved image, which is always the same.",
+    "grid_sampler_2d": "Weigh rows and columns by hat functions, without a gather: `((image.flatten(1, 2) @ across)"
+    ".unflatten(1, (-1, h)) * down[:, None]).sum(2)` with across = torch.relu(-(x - torch.arange(w)[:, None]).abs()"
+    " + 1) for the columns aimed at, x = ((grid[..., 0].flatten(1)[:, None] + 1) * w - 1) / 2, and down for the rows."
+    " Take the whole function, with align_corners and padding, in report.md (or of smoketest explain grid_sampler_2d)."
+    " Work and memory grow with height times points; four gathers take less, but single gathers were reported to"
+    " compile for hours.",
     # Embeddings, recurrent cells, complex numbers
     "_embedding_bag": "With bags of one size: `F.embedding(ids, table).mean(1)`; pad ragged bags and weigh by a mask.",
     "_thnn_fused_lstm_cell": "PyTorch has no CPU kernel for the fused cell, so it cannot fall back either. Write the"
@@ -161,7 +173,8 @@ ADVICE: dict[str, str] = {
     " and multiply by the mask, or pad to a maximum.",
     "_unique2": "No rewrite of a fixed size. Find the distinct values in the data loader and pass them padded to a"
     " maximum, with the inverse index.",
-    "grid_sampler_3d": "No short rewrite: eight gathers of the flattened voxels, each times its weight.",
+    "grid_sampler_3d": "No short rewrite: weigh by one hat function for each axis, as smoketest explain grid_sampler_2d"
+    " shows it for images.",
     "_ctc_loss": "No short rewrite. Move the log-probabilities to the CPU once per step on purpose and accept it under"
     " gate.allow.",
     "normal": "Draw random numbers on the CPU, as part of the batch, and pass them in; initialize weights before the"
@@ -261,6 +274,12 @@ _SAME: dict[str, tuple[str, ...]] = {
     "_sparse_coo_tensor_with_dims_and_tensors": ("_sparse_coo_tensor_unsafe", "_coalesce", "sparse_mask"),
 }
 
+_INSIDE = (
+    (re.compile(r"\baffine_grid\s*\("), ("linspace",), "aten::affine_grid_generator"),
+    (re.compile(r"\bgroup_norm\s*\("), ("var_mean",), "aten::native_group_norm"),
+)
+"""A call in the user's line, ops that it runs inside itself, and the op whose remedy is meant for it."""
+
 _FIRST = {other: op for op, others in _SAME.items() for other in others}
 _REMEDIES = REWRITES | ADVICE
 
@@ -272,6 +291,23 @@ def remedy_for(op: str) -> str | None:
         op: an overload name in any of its forms; the backward of an op has the op's remedy.
     """
     return looked_up(op, _REMEDIES)
+
+
+def remedy_at(op: str, called_as: str | None, code: str) -> str | None:
+    """What to write instead where an op was met; None where there is nothing better than the rule's own sentence.
+
+    What the user's line calls comes first: he cannot change what a composite does inside.
+
+    Args:
+        op: the overload that was recorded, such as ``aten::var_mean.correction``.
+        called_as: what the call dispatched, such as ``aten::native_group_norm``.
+        code: the user's line; empty where not known.
+    """
+    name = functional_base(op).partition("::")[2]
+    for call, inside, meant in _INSIDE:
+        if name in inside and name not in code and call.search(code):
+            return remedy_for(meant)
+    return (remedy_for(called_as) if called_as else None) or remedy_for(op)
 
 
 def looked_up(op: str, table: Mapping[str, str]) -> str | None:

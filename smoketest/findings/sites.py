@@ -78,6 +78,11 @@ class SitePolicy:
         """The site of one line, its text stripped; empty text where the source cannot be read."""
         return Site(file=self.display(file), line=line, code=linecache.getline(file, line).strip())
 
+    def library(self, file: str) -> str | None:
+        """The installed package that a file is of; None for the user's own."""
+        inside = _inside_site_packages(Path(file).resolve())
+        return inside.parts[0].removesuffix(".py") if inside is not None else None
+
     def _rank(self, file: str) -> int:
         """0: plumbing, never shown; 1: a library; 2: the user's file or a library's model file."""
         if file.startswith("<"):

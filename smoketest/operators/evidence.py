@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from smoketest.operators.profile import OperatorProfile
 
-__all__ = ["Grounds", "Report", "base_name", "cannot_lower", "grounds_for", "reports"]
+__all__ = ["Grounds", "Report", "base_name", "cannot_lower", "composites", "grounds_for", "known_ops", "reports"]
 
 Grounds = Literal["reported", "cannot_lower", "no_kernel_known"]
 
@@ -64,6 +64,21 @@ def cannot_lower() -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return {base_name(op): seen for op, seen in table.get("ops", table).items()}
+
+
+@cache
+def composites() -> frozenset[str]:
+    """Base names of the ops that PyTorch itself computes with other ops, on every device without a kernel of its own.
+
+    Asked of the dispatcher of one release (``tests/operators/make_composites.py``).
+    """
+    return frozenset(f"aten::{name}" for name in json.loads(_data("aten_ops.json"))["composite"])
+
+
+@cache
+def known_ops() -> frozenset[str]:
+    """Base names of all ops of that release."""
+    return composites() | {f"aten::{name}" for name in json.loads(_data("aten_ops.json"))["other"]}
 
 
 def grounds_for(op: str, profile: OperatorProfile) -> Grounds:

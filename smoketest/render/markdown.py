@@ -204,9 +204,10 @@ def _shapes(finding: Finding) -> str:
 
 
 def _module(finding: Finding) -> list[str]:
-    """Source of a whole module that does without the op."""
-    source = module_for(finding.op) if finding.op and finding.rule in _ABOUT_AN_OP else None
-    return [f"As a whole module:\n\n```python\n{source.rstrip()}\n```"] if source else []
+    """Source of a whole module or function that does without the op, or without the op it was called as."""
+    ops = (finding.called_as, finding.op) if finding.rule in _ABOUT_AN_OP else ()
+    source = next((found for op in ops if op and (found := module_for(op))), None)
+    return [f"As whole code:\n\n```python\n{source.rstrip()}\n```"] if source else []
 
 
 def _details(group: _Group) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributions
 from torch import Tensor
 
 __all__ = ["sync_cause", "sync_message", "sync_remedy"]
@@ -44,6 +46,25 @@ _REMEDIES = {
     "mask": _SAME_SIZE,
 }
 
+_DISTRIBUTION = re.compile(
+    rf"\bdistributions\b|\b(?:{'|'.join(torch.distributions.__all__)})\s*\(|\.(?:log_prob|cdf|icdf)\s*\("
+)
+_READS_ITSELF = re.compile(
+    r"\.(?:item|tolist|cpu|numpy)\s*\(|\b(?:float|int|bool|print)\s*\(|^\s*(?:if|elif|while|assert)\b"
+)
+_VALIDATION = (
+    "Give the distribution `validate_args=False`: what waits is its check of arguments and samples. For all of them,"
+    " once at the start: `torch.distributions.Distribution.set_default_validate_args(False)`."
+)
+_LIBRARY = (
+    "see whether what you pass decides it (a mask, a flag, a size that could be a plain number), else accept it under"
+    " gate.allow with a reason."
+)
+_MASKS_OF_TRANSFORMERS = (
+    "it asks whether the attention mask hides anything. Leave attention_mask out where nothing is padded, or load the"
+    " model with `attn_implementation='eager'`; else accept it under gate.allow with a reason."
+)
+
 
 def sync_cause(
     op: str, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor], result: Any, device: str
@@ -77,8 +98,21 @@ def sync_message(cause: str) -> str:
     return _MESSAGES[cause]
 
 
-def sync_remedy(cause: str) -> str:
-    """What to write instead."""
+def sync_remedy(cause: str, code: str = "", library: str | None = None, module: str | None = None) -> str:
+    """What to write instead, or what to do about a line that is not the user's own.
+
+    Args:
+        cause: as `sync_cause` gives it.
+        code: the line that waits; empty where not known.
+        library: the package whose line it is; None for a line of the user's own.
+        module: qualified name of the module it is called in; None where not known.
+    """
+    if cause == "read" and _DISTRIBUTION.search(code) and not _READS_ITSELF.search(code):
+        return _VALIDATION
+    if library is not None:
+        where = f", reached through your module `{module}`" if module else ""
+        masks = _MASKS_OF_TRANSFORMERS if library == "transformers" and "mask" in code else ""
+        return f"The line is of {library}, not yours{where}: {masks or _LIBRARY}"
     return _REMEDIES[cause]
 
 

@@ -112,11 +112,17 @@ def host_syncs(traced: TracedCalls, policy: SitePolicy) -> list[Observation]:
             bytes=calls.bytes or None,
             witnesses=frozenset({"dispatch"}),
             message=sync_message(key.sync),
-            remedy=sync_remedy(key.sync),
+            remedy=_sync_remedy(key.sync, key, policy),
         )
         for key, calls in traced.items()
         if key.sync is not None
     ]
+
+
+def _sync_remedy(cause: str, key: OpKey, policy: SitePolicy) -> str:
+    site = _site(key.line, policy)
+    library = policy.library(key.line[0]) if key.line else None
+    return sync_remedy(cause, site.code if site else "", library, key.module)
 
 
 def operator_rows(

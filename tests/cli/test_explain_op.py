@@ -51,7 +51,7 @@ def test_sort_has_no_kernel_was_reported_and_has_a_rewrite() -> None:
     assert section(text, "Kernel on the device")[:2] == [
         f"{NAME} (read from a pre-release, 2026-04, PyTorch 2.10):", "has none for aten::sort.values_stable",
     ]  # fmt: skip
-    assert section(text, "Lowering under torch.compile")[0].startswith("Not known.")
+    assert section(text, "Lowering under torch.compile")[0].startswith("Not known;")
     assert section(text, "Reported from real devices") == [
         "aten::sort.values_stable ran on the CPU under torch-neuronx 2.11.3"
         " (github.com/Pidem/equiformer-trainium experiment_summary.html; USER-B3)"
@@ -79,7 +79,7 @@ def test_without_the_table_nothing_is_said_of_lowering(monkeypatch: pytest.Monke
 
 def test_that_an_op_is_not_in_the_table_is_not_called_lowering() -> None:
     lowering = section(explained("aten::mm"), "Lowering under torch.compile")
-    assert lowering[0].startswith(f"Not known. It is not among the {len(cannot_lower())} ops")
+    assert lowering[0].startswith(f"Not known; it is not among the {len(cannot_lower())} ops")
     assert lowering[1].startswith("Known to be refused: aten::mm / aten::bmm / aten::matmul with mixed input dtypes")
 
 
@@ -102,7 +102,7 @@ def test_failures_to_compile_that_were_reported_are_told() -> None:
 def test_a_name_that_only_people_use_leads_to_the_ops_it_becomes() -> None:
     text = explained("batch_norm")
     kernel = section(text, "Kernel on the device")[1]
-    assert kernel.startswith("does not name it; PyTorch may take it apart into others before the device sees it (")
+    assert kernel.startswith("does not name it. A composite: PyTorch computes it with other ops,")
     assert "aten::native_batch_norm" in kernel
     assert "cudnn" not in kernel
     assert f"Nothing is predicted of it under this name with {NAME}." in text
@@ -133,7 +133,7 @@ def test_no_line_is_wider_than_asked(width: int) -> None:
     for op in ("sort", "lgamma", "mm", "native_batch_norm", "add"):
         # Source to be copied is not wrapped, and fits into 80 columns.
         text = explained(op, width)
-        text = text if width >= 80 else text.partition("A whole module")[0]
+        text = text if width >= 80 else text.partition("Whole code")[0]
         assert max(map(len, text.splitlines())) <= width
 
 
@@ -141,6 +141,19 @@ def test_nothing_is_said_of_an_op_that_nothing_is_known_of() -> None:
     assert explain_op("aten::foo_bar_baz", PROFILES) is None
     assert explain_op("mylib::sort", PROFILES) is None
     assert near_ops("aten::cdist", PROFILES)[:1] == ["aten::_cdist_forward"]
+
+
+@pytest.mark.parametrize("op", ["pixel_shuffle", "affine_grid_generator", "conv2d", "einsum"])
+def test_a_composite_is_called_one(op: str) -> None:
+    assert "A composite: PyTorch computes it with other ops" in section(explained(op), "Kernel on the device")[1]
+
+
+@pytest.mark.parametrize("op", ["add", "gather", "cumsum"])
+def test_of_an_op_with_nothing_to_do_about_it_there_is_no_advice(op: str) -> None:
+    text = explained(op)
+    assert f"No fallback is predicted with {NAME}" in text
+    assert "\nInstead\n" not in text
+    assert "Nothing that this version knows of" not in text
 
 
 def smoketest(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -157,7 +170,7 @@ def test_as_typed_it_prints_80_columns_on_stdout() -> None:
 def test_an_unknown_op_ends_in_exit_2_with_ops_of_a_like_name() -> None:
     done = smoketest("cdst")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: nothing is known of the op aten::cdst\n  hint: ")
+    assert done.stderr.startswith("error: PyTorch has no op aten::cdst\n  hint: ")
     done = smoketest("\x1b[31m")
     assert done.returncode == 2
     assert "\x1b" not in done.stderr

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,18 +27,44 @@ from smoketest.probe.probe import probe
 
 @dataclass(frozen=True)
 class Case:
-    """Two modules of the same arguments: `original` with the op, `name` in the source of the replacement."""
+    """`original` makes a module with the op, `new` one with the replacement, which is `name` in its source."""
 
     name: str
     original: Callable[[], nn.Module]
-    arguments: Sequence[Any]
+    new: Callable[[Any], nn.Module]
     make: Callable[[], torch.Tensor]
 
 
+class Sampler(nn.Module):
+    """Samples images at points that are learnt, some of them outside."""
+
+    def __init__(self, sample: Callable[..., torch.Tensor], **settings: Any) -> None:
+        super().__init__()
+        self.grid, self.sample, self.settings = nn.Parameter(torch.zeros(4, 3, 2, 2)), sample, settings
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sample(x, self.grid.to(x.dtype), **self.settings)
+
+
+def batch_norm(kind: type[nn.Module], *shape: int) -> Case:
+    def make() -> torch.Tensor:
+        return torch.randn(4, 3, *shape) * 3 + torch.arange(3.0).view(3, *[1 for _ in shape])
+
+    return Case("BatchNorm", lambda: kind(3), lambda made: made(3), make)
+
+
+def sampler(**settings: Any) -> Case:
+    original = partial(Sampler, torch.nn.functional.grid_sample, **settings)
+    return Case("grid_sample", original, lambda made: Sampler(made, **settings), lambda: torch.randn(4, 3, 5, 6))
+
+
 CASES = {
-    "native_batch_norm": Case(
-        "BatchNorm", lambda: nn.BatchNorm2d(3), (3,), lambda: torch.randn(4, 3, 5, 6) * 3 + torch.arange(6)
-    )
+    "native_batch_norm 1d, of rows": batch_norm(nn.BatchNorm1d),
+    "native_batch_norm 1d": batch_norm(nn.BatchNorm1d, 6),
+    "native_batch_norm 2d": batch_norm(nn.BatchNorm2d, 5, 6),
+    "native_batch_norm 3d": batch_norm(nn.BatchNorm3d, 2, 5, 6),
+    "grid_sampler_2d zeros": sampler(padding_mode="zeros", align_corners=False),
+    "grid_sampler_2d border": sampler(padding_mode="border", align_corners=True),
 }
 
 
@@ -89,20 +115,21 @@ def findings(module: nn.Module, make: Callable[[], torch.Tensor], folder: Path) 
 
 
 def main(folder: Path) -> None:
-    """Print {op: {"difference": number, "original": [op], "fallbacks": [op], "findings": {mode: [text]}}}."""
+    """Print {case: {"difference": number, "original": [op], "fallbacks": [op], "findings": {mode: [text]}}}."""
     torch.set_num_threads(1)
     device = smoketest.emulate(warn=False)
     sys.path.insert(0, str(folder))
     seen = {}
-    for op, case in CASES.items():
+    for label, case in CASES.items():
+        op = label.partition(" ")[0]
         (folder / f"written_{op}.py").write_text(f"import torch\n\n\n{MODULES[op]}", encoding="utf-8")
         made = getattr(importlib.import_module(f"written_{op}"), case.name)
         torch.manual_seed(0)
         original = filled(case.original())
 
-        new, old = partial(made, *case.arguments), case.original
+        new, old = partial(case.new, made), case.original
         ours, theirs = (trained(like(original, make), case.make) for make in (new, old))
-        seen[op] = {
+        seen[label] = {
             "difference": max(float((a - b).detach().abs().max()) for a, b in zip(ours, theirs, strict=True)),
             "original": fallbacks(device, like(original, old), case.make),
             "fallbacks": fallbacks(device, like(original, new), case.make),

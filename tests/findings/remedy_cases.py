@@ -76,18 +76,14 @@ def resizing() -> Names:
 
 
 def resampling() -> Names:
-    grid = torch.rand(2, 4, 5, 2) * 1.8 - 0.9
-    height, width = 6, 7
-    across, down = (grid[..., 0] + 1) / 2 * (width - 1), (grid[..., 1] + 1) / 2 * (height - 1)
-    left, top = across.floor(), down.floor()
-    taps = []
-    for i in (0, 1):
-        for j in (0, 1):
-            weight = (1 - (across - left - i).abs()) * (1 - (down - top - j).abs())
-            place = ((top + j).clamp(0, height - 1) * width + (left + i).clamp(0, width - 1)).long()
-            taps.append((place.flatten(1), weight.flatten(1)))
-    image = normal(2, 3, height, width)
-    return {"image": image, "pixels": image.flatten(2), "grid": grid, "taps": taps, "c": 3}
+    rows, columns = torch.arange(6)[:, None], torch.arange(7)[:, None]
+    grid = (torch.rand(2, 4, 5, 2) * 3 - 1.5).requires_grad_()
+    return {"image": normal(2, 3, 6, 7), "grid": grid, "h": 6, "w": 7, "rows": rows, "columns": columns}
+
+
+def moving() -> Names:
+    xy = F.affine_grid(torch.eye(2, 3)[None], (1, 1, 6, 7), align_corners=False).view(-1, 2)
+    return {"theta": normal(2, 2, 3), "h": 6, "w": 7, "xy": xy}
 
 
 def lstm() -> Names:
@@ -235,7 +231,7 @@ CASES: dict[str, Case] = {
     "native_batch_norm": Case(
         lambda: image() | {"eps": 1e-5},
         "F.batch_norm(x, None, None, training=True, eps=eps)",
-        "m = x.mean((0, 2, 3), keepdim=True)",
+        "dims = (0, *range(2, x.dim())); m = x.mean(dims, keepdim=True)",
         atol=1e-4,
     ),
     "native_group_norm": Case(
@@ -247,10 +243,13 @@ CASES: dict[str, Case] = {
     "_adaptive_avg_pool2d": Case(image, "F.adaptive_avg_pool2d(x, 4)"),
     "upsample_nearest2d": Case(image, "F.interpolate(x, scale_factor=s)"),
     "upsample_bilinear2d": Case(resizing, "F.interpolate(x, (9, 11), mode='bicubic')"),
+    "affine_grid_generator": Case(moving, "F.affine_grid(theta, (2, 3, h, w), align_corners=False)"),
     "grid_sampler_2d": Case(
         resampling,
-        "F.grid_sample(image, grid, align_corners=True, padding_mode='border').flatten(2)",
-        "pixels = image.flatten(2)",
+        "F.grid_sample(image, grid, align_corners=False).flatten(2)",
+        "x = ((grid[..., 0].flatten(1)[:, None] + 1) * w - 1) / 2;"
+        "y = ((grid[..., 1].flatten(1)[:, None] + 1) * h - 1) / 2;"
+        "across = torch.relu(-(x - columns).abs() + 1); down = torch.relu(-(y - rows).abs() + 1)",
     ),
     "_embedding_bag": Case(
         lambda: {"ids": torch.randint(0, 9, (4, 3)), "table": normal(9, 5)}, "F.embedding_bag(ids, table, mode='mean')"

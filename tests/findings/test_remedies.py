@@ -13,6 +13,7 @@ from remedy_cases import CASES, evaluate, snippet
 
 from smoketest.findings import Observation, merge
 from smoketest.findings.remedies import ADVICE, REWRITES, remedy_for
+from smoketest.findings.report import Site
 from smoketest.findings.rules import RULES
 
 
@@ -100,6 +101,50 @@ def test_a_finding_has_the_ops_remedy_where_its_rule_is_about_an_op_and_else_the
     def remedy(rule: str, **given: str) -> str | None:
         return merge([Observation(rule, op="aten::acos.out", **given)])[0].remedy  # type: ignore[arg-type]
 
-    assert remedy("NST101") == remedy("NST104") == remedy("NST201") == REWRITES["acos"]
-    assert remedy("NST206") == RULES["NST206"].remedy
+    about = ("NST101", "NST104", "NST201", "NST206")
+    assert [remedy(rule) for rule in about] == [REWRITES["acos"] for _ in about]
+    assert remedy("NST204") == RULES["NST204"].remedy
     assert remedy("NST101", remedy="Own words.") == "Own words."
+
+
+@pytest.mark.parametrize(
+    "op", ["sort", "median", "min", "argmax", "argmin", "searchsorted", "bucketize", "max_pool2d_with_indices"]
+)
+def test_values_are_those_of_the_op_where_there_are_ties(op: str) -> None:
+    case = CASES[op]
+    torch.manual_seed(0)
+    names = {k: v.detach().round() if isinstance(v, torch.Tensor) and k == "x" else v for k, v in case.make().items()}
+    assert len(names["x"].unique()) < names["x"].numel()
+    expected = evaluate(names, case.original)
+    torch.testing.assert_close(evaluate(names, snippet(op), case.prepare), expected, check_dtype=False)
+
+
+def test_the_remedy_of_sort_says_what_is_seen_that_its_indices_are_another_order_where_there_are_ties() -> None:
+    x = torch.zeros(64)
+    assert not torch.equal(torch.topk(-x, 64).indices, torch.sort(x, stable=True).indices)
+    assert "It is not stable" in REWRITES["sort"]
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (4, 3, 5, 6), (4, 3, 2, 5, 6)])
+def test_the_heart_of_batch_norm_is_for_any_rank(shape: tuple[int, ...]) -> None:
+    case, x = CASES["native_batch_norm"], torch.randn(shape)
+    expected = torch.nn.functional.batch_norm(x, None, None, training=True)
+    torch.testing.assert_close(evaluate({"x": x, "eps": 1e-5}, snippet("native_batch_norm"), case.prepare), expected)
+
+
+@pytest.mark.parametrize(
+    ("op", "called_as", "code", "meant"),
+    [
+        ("aten::var_mean.correction", "aten::native_group_norm", "h = self.norm(h)", "native_group_norm"),
+        ("aten::var_mean.correction", "aten::var_mean.correction", "F.group_norm(h, 4)", "native_group_norm"),
+        ("aten::var_mean.correction", "aten::var_mean.correction", "v, m = torch.var_mean(h)", "var"),
+        ("aten::linspace.out", "aten::affine_grid_generator", "grid = f(theta)", "affine_grid_generator"),
+        ("aten::linspace.out", "aten::linspace", "grid = F.affine_grid(theta, h.shape)", "affine_grid_generator"),
+        ("aten::linspace.out", "aten::linspace", "t = torch.linspace(0, 1, 9, device=x.device)", "linspace"),
+        ("aten::sort.values_stable", "aten::argsort", "i = x.argsort()", "sort"),
+    ],
+)
+def test_the_remedy_is_that_of_what_the_line_calls(op: str, called_as: str, code: str, meant: str) -> None:
+    site = Site(file="m.py", line=1, code=code)
+    found = merge([Observation("NST101", op=op, called_as=called_as, site=site)])[0].remedy
+    assert found == (REWRITES | ADVICE)[meant]

@@ -14,7 +14,7 @@ from smoketest.operators.profile import load_profile
 def test_every_module_gives_what_it_replaces_without_fallbacks_and_lowers(tmp_path: Path) -> None:
     pytest.importorskip("torch_mlir", reason="needs the `lowering` extra")
     seen = output_of("module_cases.py", tmp_path)
-    assert set(seen) == set(MODULES)
+    assert {name.partition(" ")[0] for name in seen} == set(MODULES)
     for found in seen.values():
         assert found["difference"] < 1e-4
         assert found["original"]  # else the next line could not fail
@@ -32,7 +32,7 @@ def test_an_op_without_a_module_has_none() -> None:
 
 def test_explain_shows_the_module_as_it_is_to_be_copied() -> None:
     text = explain_op("aten::native_batch_norm", [load_profile(None)]) or ""
-    shown = text.split("A whole module, tested in the same way\n")[1]
+    shown = text.split("Whole code, tested in the same way\n")[1]
     assert ast.dump(ast.parse("if True:\n" + shown)) == ast.dump(
         ast.parse("if True:\n" + "".join(f"  {line}\n" for line in MODULES["native_batch_norm"].splitlines()))
     )

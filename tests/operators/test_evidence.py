@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 
 import pytest
+import torch
+from make_composites import table
 
 from smoketest.operators import evidence
 from smoketest.operators.evidence import base_name, cannot_lower, grounds_for, reports
@@ -87,3 +90,10 @@ def test_a_table_of_ops_that_cannot_be_lowered_is_used_when_it_is_there(
         assert grounds_for("aten::erfinv.out", PROFILE) == "no_kernel_known"
     finally:
         cannot_lower.cache_clear()
+
+
+def test_the_composites_are_those_of_the_pytorch_that_they_were_asked_of() -> None:
+    data = json.loads((resources.files("smoketest.operators") / "data" / "aten_ops.json").read_text(encoding="utf-8"))
+    if data["torch"] != torch.__version__.partition("+")[0]:
+        pytest.skip(f"the table is of PyTorch {data['torch']}")
+    assert data == table()

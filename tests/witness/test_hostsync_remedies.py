@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smoketest.findings import SitePolicy
+from smoketest.witness.hostsync import sync_remedy
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "dist = torch.distributions.Categorical(logits=logits)",
+        "return Normal(mean, std)",
+        "loss = -(dist.log_prob(action) * adv).mean()",
+    ],
+)
+def test_what_a_distribution_checks_is_switched_off_by_name(code: str) -> None:
+    assert "`validate_args=False`" in sync_remedy("read", code)
+
+
+@pytest.mark.parametrize(
+    "code", ["if loss.item() > 100:", "print(dist.log_prob(a).item())", "if Normal(m, s).mean > 0:", ""]
+)
+def test_what_the_line_reads_itself_is_no_check_of_a_distribution(code: str) -> None:
+    assert sync_remedy("read", code).startswith("Choose with `torch.where`")
+
+
+def test_of_a_line_in_a_library_it_says_whose_it_is_and_through_which_module() -> None:
+    told = sync_remedy("read", "if flag.any():", "somelib", "encoder.0")
+    assert told.startswith("The line is of somelib, not yours, reached through your module `encoder.0`: see whether")
+
+
+def test_masks_of_transformers_have_a_switch() -> None:
+    told = sync_remedy("read", "attention_mask = create_bidirectional_mask(", "transformers", "distilbert")
+    assert "Leave attention_mask out where nothing is padded" in told
+
+
+def test_a_file_of_an_installed_package_is_told_from_the_users(tmp_path: Path) -> None:
+    policy = SitePolicy(tmp_path)
+    assert policy.library(str(tmp_path / "lib/site-packages/transformers/models/x.py")) == "transformers"
+    assert policy.library(str(tmp_path / "model.py")) is None
