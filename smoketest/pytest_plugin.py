@@ -33,6 +33,8 @@ FIXTURE = "neuron_watch"
 _DEVICES = ("auto", "neuron", "emulated", "cpu")
 _LEAST_PYTEST = (8, 0)
 _WIDTH = 100
+_NAMES = pytest.StashKey[dict[str, Path]]()
+"""The files of the checks collected so far, by the check's name."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -238,6 +240,12 @@ class CheckFile(pytest.File):
             check = load_check(self.path, [f"device={device}"] if device else [])
         except ConfigError as error:
             raise self.CollectError("\n".join(str(each) for each in (error, *error.others))) from None
+        taken = self.config.stash.setdefault(_NAMES, {}).setdefault(check.name, self.path)
+        if taken != self.path and _value(self.config, "output"):
+            raise self.CollectError(
+                f"{self.path}: the name {check.name!r} is taken by {taken}; each check has a folder of its own under"
+                " smoketest_output: give it another name"
+            )
         parts: tuple[tuple[PartName, bool], ...] = (
             ("eager", True), ("compile", check.compile.enabled), ("parity", check.parity.enabled)
         )  # fmt: skip

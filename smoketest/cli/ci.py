@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from smoketest.findings import Report
     from smoketest.render.summary import Row
 
-__all__ = ["Ended", "tell_github", "write_junit"]
+__all__ = ["Ended", "cannot_write", "tell_github", "write_junit"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,24 @@ def write_junit(ended: Sequence[Ended], file: Path) -> int:
         return 2
     say(f"junit: {file}")
     return 0
+
+
+def cannot_write(file: Path) -> str | None:
+    """Why a file cannot be made or replaced, found before a run; its folder is made. None where it can."""
+    import tempfile
+
+    try:
+        if file.is_dir():
+            return "it is a folder"
+        if file.exists() and not file.is_file():
+            return "it is a pipe or a device, expected a file"
+        if file.parent.exists() and not file.parent.is_dir():
+            return f"{file.parent} is no folder"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=file.parent):
+            return None
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)
 
 
 def tell_github(ended: Sequence[Ended], code: int, *, stdout_is_free: bool) -> None:

@@ -91,15 +91,24 @@ def run(
     ] = Form.terminal,
     stop_at_error: Annotated[
         bool,
-        typer.Option("--stop-at-error", help="Stop at an op that raises, as the device does, instead of going on."),
+        typer.Option(
+            "--stop-at-error",
+            help="Stop at an op with a kernel nowhere too, as the device does. (What it refuses for another"
+            " reason, such as a CPU tensor among its own or a limit, always ends the eager part.)",
+        ),
     ] = False,
     strict_limits: Annotated[
         bool,
-        typer.Option("--strict-limits", help="Emulate limits too that only a pre-release is known to have."),
+        typer.Option(
+            "--strict-limits",
+            help="Refuse what only a pre-release is known to refuse too: the eager part ends at the first such op.",
+        ),
     ] = False,
     plan_steps: Annotated[
         int | None,
-        typer.Option("--plan-steps", min=1, help="Optimizer steps of the job to be booked: a device run tells hours."),
+        typer.Option(
+            "--plan-steps", min=1, max=10**15, help="Optimizer steps of the job to be booked: a device run tells hours."
+        ),
     ] = None,
     price_per_hour: Annotated[
         float | None,
@@ -133,7 +142,7 @@ def run(
     A report on what ran on the CPU instead, and on what fails lowering, goes to DIR/NAME for each check; a summary of
     several checks to DIR.
     """
-    from smoketest.cli.ci import tell_github, write_junit
+    from smoketest.cli.ci import cannot_write, tell_github, write_junit
     from smoketest.cli.output import say
     from smoketest.config.load import find_checks
     from smoketest.supervise.assemble import INTERRUPTED, worst
@@ -169,6 +178,8 @@ def run(
         raise typer.BadParameter(
             "several checks have a baseline each: name the folder that they are in", param_hint="--baseline"
         )
+    if junit is not None and (problem := cannot_write(junit)) is not None:
+        raise typer.BadParameter(f"{junit} cannot be written: {problem}", param_hint="--junit")
     try:
         with Interrupts() as interrupts:
             ended = list(_run_all(paths, settings, interrupts))

@@ -30,6 +30,8 @@ WeightDType = Literal["float64", "float32", "float16", "bfloat16"]
 AutocastDType = Literal["bfloat16", "float16"]
 Verdict = Literal["deny", "warn", "allow"]
 Size = Annotated[int, Field(ge=0)]
+_MOST = 2**63 - 1
+"""What a 64-bit number holds."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -168,8 +170,8 @@ class Allow(Part):
     reason: Annotated[str, Field(min_length=1)]
     ticket: str | None = None
     expires: dt.date | None = None
-    max_calls_per_step: int | None = None
-    max_bytes_per_step: int | None = None
+    max_calls_per_step: Annotated[int, Field(le=_MOST)] | None = None
+    max_bytes_per_step: Annotated[int, Field(le=_MOST)] | None = None
 
 
 class Gate(Part):

@@ -15,6 +15,7 @@ __all__ = [
     "Baseline",
     "CompilePart",
     "CostPart",
+    "Count",
     "DeviceInfo",
     "EagerPart",
     "Environment",
@@ -57,6 +58,10 @@ def _encodable(value: Any) -> Any:
     return value
 
 
+MOST = 2**63 - 1
+Int = Annotated[int, Field(ge=-MOST - 1, le=MOST)]
+"""Any number of a report: a larger one is no count of anything, and overflows where it is divided."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
 Text = Annotated[str, AfterValidator(_encodable)]
 Values = Annotated[dict[str, Any], AfterValidator(_encodable)]
 
@@ -73,7 +78,7 @@ class Site(Model):
     """A line of source: file relative to the project (or ``package/file.py``), line from 1, stripped text."""
 
     file: Text
-    line: int
+    line: Int
     code: Text = ""
 
 
@@ -81,7 +86,7 @@ class ModuleCalls(Model):
     """How often an op was called in the modules that match a pattern such as ``encoder.layer.*.attention``."""
 
     pattern: Text
-    calls: int
+    calls: Int
 
 
 class Finding(Model):
@@ -104,9 +109,9 @@ class Finding(Model):
     site: Site | None = None
     modules: tuple[ModuleCalls, ...] = ()
     shapes: tuple[Text, ...] = ()
-    calls_per_step: int | None = None
+    calls_per_step: Count | None = None
     exact: bool | None = None
-    bytes_per_step: int | None = None
+    bytes_per_step: Count | None = None
     ms_per_step: float | None = None
     witnesses: tuple[Text, ...] = ()
     stage: Text | None = None
@@ -162,7 +167,7 @@ class WorkloadInfo(Model):
     """What was run: names and sizes, never values."""
 
     model: Text | None = None
-    parameters: int | None = None
+    parameters: Int | None = None
     batch: Values | None = None
     optimizer: Text | None = None
     training: Values | None = None
@@ -175,7 +180,7 @@ class Step(Model):
     work; null where neither can tell, and on a device that compiles nothing.
     """
 
-    index: int
+    index: Int
     role: Literal["warmup", "timed", "traced"]
     loss: float | None = None
     forward_ms: float | None = None
@@ -193,9 +198,9 @@ class EagerPart(Model):
     status: PartStatus
     reason: Text | None = None
     steps: tuple[Step, ...] = ()
-    op_calls: int | None = None
-    host_calls: int | None = None
-    distinct_ops: int | None = None
+    op_calls: Int | None = None
+    host_calls: Int | None = None
+    distinct_ops: Int | None = None
     continued_past: tuple[Text, ...] = ()
 
     def steady(self) -> tuple[Step, ...]:
@@ -214,13 +219,13 @@ class GraphInfo(Model):
 
     id: Text
     direction: Literal["forward", "backward"]
-    nodes: int
+    nodes: Int
     status: Literal["lowered", "failed", "unknown", "not_reached"]
     stage: Text | None = None
-    lowered: int | None = None
-    failed: int | None = None
-    unknown: int | None = None
-    not_reached: int | None = None
+    lowered: Int | None = None
+    failed: Int | None = None
+    unknown: Int | None = None
+    not_reached: Int | None = None
     first_ms: float | None = None
     steady_ms: float | None = None
 
@@ -231,12 +236,12 @@ class CompilePart(Model):
     status: PartStatus
     reason: Text | None = None
     graphs: tuple[GraphInfo, ...] = ()
-    ops_probed: int | None = None
-    ops_failed: int | None = None
-    ops_unknown: int | None = None
-    graph_breaks: int | None = None
-    skipped_frames: int | None = None
-    recompiles: int | None = None
+    ops_probed: Int | None = None
+    ops_failed: Int | None = None
+    ops_unknown: Int | None = None
+    graph_breaks: Int | None = None
+    skipped_frames: Int | None = None
+    recompiles: Int | None = None
 
 
 class ParityPart(Model):
@@ -249,8 +254,8 @@ class ParityPart(Model):
     status: PartStatus
     reason: Text | None = None
     max_relative_error: float | None = None
-    steps: int | None = None
-    tensors: int | None = None
+    steps: Int | None = None
+    tensors: Int | None = None
 
 
 class FitPart(Model):
@@ -285,20 +290,20 @@ class FitPart(Model):
     status: PartStatus = "skipped"
     reason: Text | None = None
     basis: Literal["meta", "built"] | None = None
-    parameters: int | None = None
-    parameter_bytes: int | None = None
-    buffer_bytes: int | None = None
-    gradient_bytes: int | None = None
-    optimizer_bytes: int | None = None
-    activation_bytes: int | None = None
-    total_bytes: int | None = None
-    device_bytes: int | None = None
+    parameters: Int | None = None
+    parameter_bytes: Int | None = None
+    buffer_bytes: Int | None = None
+    gradient_bytes: Int | None = None
+    optimizer_bytes: Int | None = None
+    activation_bytes: Int | None = None
+    total_bytes: Int | None = None
+    device_bytes: Int | None = None
     fits: bool | None = None
-    host_bytes: int | None = None
-    host_limit: int | None = None
-    kernels: int | None = None
+    host_bytes: Int | None = None
+    host_limit: Int | None = None
+    kernels: Int | None = None
     compile_seconds: tuple[float, float] | None = None
-    new_kernels: int | None = None
+    new_kernels: Int | None = None
     moving: tuple[Text, ...] = ()
     assumptions: tuple[Text, ...] = ()
 
@@ -324,14 +329,14 @@ class CostPart(Model):
         why_not: why there are no times, hours or money.
     """
 
-    calls_per_step: int | None = None
-    bytes_per_step: int | None = None
+    calls_per_step: Int | None = None
+    bytes_per_step: Int | None = None
     exact: bool | None = None
-    host_syncs_per_step: int | None = None
+    host_syncs_per_step: Int | None = None
     step_ms: float | None = None
     fallback_ms: float | None = None
     share: float | None = None
-    plan_steps: int | None = None
+    plan_steps: Int | None = None
     price_per_hour: float | None = None
     hours: float | None = None
     money: float | None = None
@@ -351,7 +356,7 @@ class OperatorRow(Model):
     op: Text
     eager: Literal["device", "host", "cpu", "mixed", "failed", "unknown", "not_reached"]
     compile: Literal["lowers", "fails", "unknown", "decomposed", "not_reached"]
-    calls_per_step: int | None = None
+    calls_per_step: Int | None = None
 
 
 class Baseline(Model):
@@ -372,7 +377,7 @@ class Report(Model):
     name: Text
     created: Text
     status: Literal["pass", "fail", "error"]
-    exit_code: int
+    exit_code: Int
     headline: Text
     device: DeviceInfo
     environment: Environment

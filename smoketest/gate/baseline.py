@@ -10,13 +10,13 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smoketest.errors import ConfigError, Place
 from smoketest.findings.identity import functional_base
-from smoketest.findings.report import Finding, Phase, Report
+from smoketest.findings.report import Count, Finding, Phase, Report
 from smoketest.gate.coverage import Coverage
 
 __all__ = [
@@ -60,9 +60,9 @@ class Entry(_Model):
     file: str | None = None
     code: str | None = None
     verdict: Literal["deny", "warn"]
-    calls_per_step: int | None = None
-    bytes_per_step: int | None = None
-    ms_per_step: float | None = None
+    calls_per_step: Count | None = None
+    bytes_per_step: Count | None = None
+    ms_per_step: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     exact: bool | None = None
 
 

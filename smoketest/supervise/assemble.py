@@ -82,7 +82,11 @@ def assemble(check: Check, eager: Record, compiled: Record, reference: Record, c
         not_checked=tuple(_not_checked(*records)),
         command=circumstances.command,
     )
-    judged = _judged(report, check.gate, _problem(records), circumstances)
+    try:
+        judged = _judged(report, check.gate, _problem(records), circumstances)
+    except Exception as error:  # a fault of ours; what the workers found is not lost for it
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        judged = report.model_copy(update={"headline": f"internal error: the findings were not judged: {what}"})
     code = worst([judged.exit_code, *map(_exit_code, records)])
     return judged.model_copy(update={"exit_code": code, "status": "error" if code > 1 else judged.status})
 

@@ -12,7 +12,7 @@ from smoketest.errors import ConfigError, InternalError, Place
 from smoketest.findings import Report
 from smoketest.gate import Baseline, new_baseline
 from smoketest.gate.baseline import parse, render
-from smoketest.supervise.files import write_atomically
+from smoketest.supervise.files import refuse_no_file, write_atomically
 
 __all__ = ["Held", "read_baseline", "write_baseline"]
 
@@ -66,6 +66,7 @@ def read_baseline(check: Check, *, update: bool, strict: bool) -> Held:
     if update:
         _refuse_folder(held, place)
     try:
+        refuse_no_file(check.gate.baseline)
         text = check.gate.baseline.read_bytes()
     except FileNotFoundError:
         if update:

@@ -75,9 +75,7 @@ class CompileWatch:
         if seconds < _limit(_SLOW_AT, self._slow_told):
             return None
         self._slow_told += 1
-        return (
-            f"at it for {seconds:.0f} s; what is called first is compiled, though no compiler is seen"
-        )
+        return f"at it for {seconds:.0f} s; what is called first is compiled, though no compiler is seen"
 
 
 def _limit(limits: tuple[float, ...], told: int) -> float:

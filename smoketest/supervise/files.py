@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.errors import ConfigError, Place
 
-__all__ = ["CappedLog", "Journal", "PassedFile", "prepare_folder", "write_atomically"]
+__all__ = ["CappedLog", "Journal", "PassedFile", "locked", "prepare_folder", "refuse_no_file", "write_atomically"]
 
 LOG_HEAD = 8 * 2**20
 LOG_TAIL = 64 * 2**10
@@ -44,6 +47,39 @@ def prepare_folder(folder: Path) -> None:
             place=Place(str(folder)),
             hint="name another with --output DIR",
         ) from None
+
+
+def refuse_no_file(path: Path) -> None:
+    """Refuse what is there and is neither a regular file nor a folder: opening a pipe would wait for its other end.
+
+    Raises:
+        OSError: it is a pipe or a device, or it is not there.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(None, "it is a pipe or a device, expected a file")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other runs out of a folder; the system lets go however this process ends, and no file is left.
+
+    Raises:
+        ConfigError: another run is in it.
+    """
+    with ExitStack() as held:
+        with suppress(OSError):  # a file system without folders to open, or without locks
+            number = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, number)
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    "another run is writing into this folder",
+                    place=Place(str(folder)),
+                    hint="wait for its end, or name another with --output DIR",
+                ) from None
+        yield
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -26,7 +26,7 @@ from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
 from smoketest.supervise.baselines import Held, read_baseline, write_baseline
 from smoketest.supervise.compilers import CompileWatch
-from smoketest.supervise.files import CappedLog, Journal, PassedFile, prepare_folder, write_atomically
+from smoketest.supervise.files import CappedLog, Journal, PassedFile, locked, prepare_folder, write_atomically
 from smoketest.supervise.names import names_here
 from smoketest.supervise.opening import OPENING, ended, not_answering, noted, without_it
 from smoketest.supervise.outcome import (
@@ -135,7 +135,7 @@ def run_check(
         The report, judged and free of personal names, as it was written.
 
     Raises:
-        ConfigError: the output folder cannot be written, or the baseline is not there or cannot be read.
+        ConfigError: the output folder cannot be written, another run is in it, or the baseline cannot be read.
         InternalError: the report or the baseline cannot be written.
         KeyboardInterrupt: a second Ctrl-C; the workers are dead, and no report was written.
     """
@@ -145,6 +145,20 @@ def run_check(
     held = read_baseline(check, update=options.update_baseline, strict=options.strict_baseline)
     folder = options.output / check.name
     prepare_folder(folder)
+    with locked(folder):
+        return _run_in(folder, check, options, root, progress, interrupts, held)
+
+
+def _run_in(
+    folder: Path,
+    check: Check,
+    options: Options,
+    root: Path,
+    progress: Progress,
+    interrupts: Interrupts | None,
+    held: Held,
+) -> Report:
+    """`run_check`, once the folder is its own."""
     steps = check.training.warmup + check.training.steps + 1
     progress.check_started(check.name, str(folder / "log"), steps)
     try:

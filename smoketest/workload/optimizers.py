@@ -49,7 +49,17 @@ def from_spec(spec: Optimizer, model: nn.Module) -> Any:
 
 
 def default_optimizer(model: nn.Module) -> Any:
-    """What trains a model whose check names no optimizer: AdamW as PyTorch makes it."""
+    """What trains a model whose check names no optimizer: AdamW as PyTorch makes it.
+
+    Raises:
+        UserCodeError: the model has no parameters.
+    """
+    if next(model.parameters(), None) is None:
+        raise UserCodeError(
+            f"{type(model).__name__} has no parameters, so there is nothing to train and no optimizer to make",
+            hint="register tensors with nn.Parameter and modules as attributes or in an nn.ModuleList; a model whose"
+            " training needs no optimizer of PyTorch's is trained by train_step or make_optimizer in the workload file",
+        )
     return from_spec(Optimizer(name="AdamW"), model)
 
 

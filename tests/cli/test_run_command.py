@@ -307,3 +307,19 @@ def test_an_output_that_cannot_be_written_is_exit_2_before_anything_runs(tmp_pat
     assert err == (
         "error: out/net: the output folder cannot be written: Not a directory\n  hint: name another with --output DIR\n"
     )
+
+
+def test_a_junit_file_that_cannot_be_made_is_exit_2_before_anything_runs(tmp_path: Path) -> None:
+    write(tmp_path, "net")
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in [
+        (".", "it is a folder"),
+        ("file/junit.xml", "file is no folder"),
+        ("pipe", "it is a pipe or a device"),
+    ]:
+        code, _, err = smoketest(tmp_path, "net.yaml", "--junit", name)
+        assert code == 2
+        assert "--junit" in err
+        assert f"cannot be written: {why}" in " ".join(err.replace("│", " ").split())
+        assert not (tmp_path / "reports").exists()

@@ -162,3 +162,11 @@ def test_lone_surrogates_of_file_names_are_written_as_escapes_wherever_they_stan
     assert data["findings"][0]["shapes"] == [escaped]
     assert Site(file=name, line=1).file == escaped
     assert Report.model_validate_json(report.to_json()).to_json() == report.to_json()
+
+
+@pytest.mark.parametrize(
+    ("key", "number"), [("calls_per_step", 10**400), ("bytes_per_step", 2**63), ("bytes_per_step", -1)]
+)
+def test_numbers_that_count_nothing_are_no_report(key: str, number: int) -> None:
+    with pytest.raises(ValidationError, match=key):
+        Finding.model_validate({"id": "1", "rule": "NST101", "class": "fallback", key: number})

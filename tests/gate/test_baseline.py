@@ -307,6 +307,20 @@ def test_two_branches_that_accept_different_findings_merge_without_a_conflict(tm
             ' {"id": "1", "rule": "NST101", "verdict": "deny"}]}',
             "the finding 1 is in it twice",
         ),
+        *(
+            (
+                '{"check": "a", "device": "cpu", "findings": [{"id": "1", "rule": "NST101", "verdict": "deny", '
+                f'"{key}": {number}}}]}}',
+                f"b.json: not a baseline of smoketest (schema 1.0) at findings.0.{key}: Input should be ",
+            )
+            for key, number in [
+                ("calls_per_step", "1" + "0" * 400),
+                ("calls_per_step", "-1"),
+                ("bytes_per_step", str(2**63)),
+                ("ms_per_step", "1e999"),
+                ("ms_per_step", "NaN"),
+            ]
+        ),
     ],
 )
 def test_what_is_no_baseline_is_refused_in_a_sentence(text: str, message: str) -> None:

@@ -127,3 +127,14 @@ def test_a_check_that_is_wrong_is_an_error_of_collection_at_its_line(fit: str, t
     assert "configs/a.yaml:1:1: unknown key 'nmae'" in done.out
     assert "configs/a.yaml:2:11:" in done.out
     assert "Traceback" not in done.out
+
+
+def test_two_checks_of_one_name_are_an_error_of_collection_where_reports_are_kept(fit: str, tmp_path: Path) -> None:
+    text = "name: same\nworkload: a.py\n"
+    files = PLAIN | CHECK | {"configs/a.yaml": text, "configs/b.yaml": text}
+    folder = project(tmp_path, files, 'smoketest_checks = ["configs/*.yaml"]')
+    kept = pytest_in(folder, "--collect-only", "-q", "--smoketest-output", "out", python=fit)
+    assert kept.code == 2, kept.text
+    assert "configs/b.yaml: the name 'same' is taken by " in kept.out
+    scratch = pytest_in(folder, "--collect-only", "-q", python=fit)
+    assert scratch.code == 0, scratch.text

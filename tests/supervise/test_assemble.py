@@ -203,3 +203,16 @@ def test_a_part_whose_error_is_not_the_headline_s_tells_its_own() -> None:
     assert told["eager part, to its end"] == "failed with 4"
     assert told["compile probe, to its end"] == "it ended with the error in the headline"
     assert told["numerics of the hardware"] == "x"
+
+
+def test_a_report_comes_about_whatever_judging_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> Report:
+        raise OverflowError("int too large to convert to float")
+
+    monkeypatch.setattr("smoketest.supervise.assemble.judge_report", fails)
+    ended = Record(Skipped("switched off"))
+    made = report(ended, ended)
+    assert (made.status, made.exit_code) == ("error", 5)
+    assert made.headline == (
+        "internal error: the findings were not judged: OverflowError: int too large to convert to float"
+    )

@@ -392,6 +392,34 @@ def test_an_output_folder_that_cannot_be_written_is_said_before_anything_runs(tm
     assert caught.value.exit_code == 2
 
 
+def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_there(tmp_path: Path) -> None:
+    from smoketest.errors import ConfigError
+    from smoketest.supervise.files import locked
+
+    folder = tmp_path / "out" / "double"
+    folder.mkdir(parents=True)
+    with locked(folder), pytest.raises(ConfigError, match="another run is writing into this folder") as caught:
+        run_check(check(tmp_path), Options(output=tmp_path / "out", worker=DOUBLE))
+    assert caught.value.exit_code == 2
+    assert not (folder / "report.json").exists()
+    with locked(folder):
+        assert sorted(each.name for each in folder.iterdir()) == ["log"], "the lock is no file"
+
+
+def test_a_baseline_that_is_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> None:
+    from smoketest.errors import ConfigError
+
+    os.mkfifo(tmp_path / "pipe.json")
+    asked = check(tmp_path)
+    asked = asked.model_copy(update={"gate": asked.gate.model_copy(update={"baseline": tmp_path / "pipe.json"})})
+    for update in (False, True):
+        options = Options(output=tmp_path / "out", worker=DOUBLE, update_baseline=update)
+        with pytest.raises(ConfigError, match="the baseline cannot be read: it is a pipe or a device") as caught:
+            run_check(asked, options)
+        assert caught.value.exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("act", ["act", "act_compile"])
 def test_an_output_folder_that_user_code_removes_is_made_again(tmp_path: Path, act: str) -> None:
     report = run(tmp_path, output=str(tmp_path / "out"), **{act: "remove_output"})

@@ -150,3 +150,10 @@ def test_a_complex_loss_is_refused() -> None:
     assert error(lambda: losses.checked_loss(loss, "loss_fn")) == (
         "the loss must be a real number; loss_fn gave one of dtype complex64\n  hint: take .abs() or .real of it"
     )
+
+
+def test_a_model_without_parameters_is_told_as_that_where_no_optimizer_was_named() -> None:
+    said = error(lambda: optimizers.default_optimizer(nn.ReLU()))
+    assert said.startswith("ReLU has no parameters, so there is nothing to train and no optimizer to make")
+    assert "nn.Parameter" in said
+    assert "under `optimizer`" not in said
