@@ -40,6 +40,10 @@ NOT_ON_THE_DEVICE = (
     "triu_indices",
 )
 
+COMPOSED = ("aten::all.dims", "aten::any.dims")
+"""PyTorch has a composite kernel for every backend beside the structured form that the registry goes by: what is
+recorded is what that one calls (`all.dim`, `any.dim`, which the device has)."""
+
 
 @dataclass
 class Seen:
@@ -52,7 +56,7 @@ class Seen:
         """What the registry says is recorded; None where it says nothing."""
         if overload in REGISTRY["native"] or overload in REGISTRY["native_via_out"]:
             return set()
-        name = REGISTRY["recorded"].get(overload)
+        name = None if overload in COMPOSED else REGISTRY["recorded"].get(overload)
         return None if name is None else {name}
 
     def differences(self, silent: Iterable[str]) -> dict[str, str]:
@@ -97,16 +101,21 @@ class Watch(TorchDispatchMode):
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call an overload and keep what is recorded; a call refused before anything ran leaves nothing."""
         self.device.clear_op_tracking()
-        returned = False
+        returned, result = False, None
         try:
             result = func(*args, **kwargs)
             returned = True
         finally:
             names = frozenset(self.device.get_fallback_ops())
-            if returned or names:
+            if names or (returned and on_the_device(args, kwargs, result)):
                 self.seen.recorded.setdefault(func.name(), []).append(names)
                 self.seen.executed.update(self.device.get_executed_ops())
         return result
+
+
+def on_the_device(*values: Any) -> bool:
+    """Whether a tensor of the device is among them: some samples compute pieces of theirs on the CPU."""
+    return any(isinstance(value, Tensor) and value.device.type == "neuron" for value in tree_leaves(values))
 
 
 def all_forms(func: Any) -> Iterator[Any]:
