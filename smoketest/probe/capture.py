@@ -242,6 +242,8 @@ def _called_from_outside(model: nn.Module, run_step: RunStep) -> tuple[nn.Module
 
     with ExitStack() as hooks, unchanged(model), suppress(Exception):
         for module in model.modules():
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks, and Dynamo does not look into it
+                continue
             hooks.callback(module.register_forward_pre_hook(enter).remove)
             hooks.callback(module.register_forward_hook(leave, always_call=True).remove)
         run_step(model, 0)
@@ -272,11 +274,12 @@ class _Recorder:
         again = not (compat.compile_id() or "/0").endswith("/0")
         lines = (frames_of(node.meta.get("stack_trace")) for node in graph.graph.nodes if node.op.startswith("call"))
         first = next(filter(None, lines), ())
-        self.inputs.update(dict.fromkeys(self._inputs(graph, inputs)))
+        running = self._running() or root or self._root
+        self.inputs.update(dict.fromkeys(self._inputs(graph, inputs, running)))
 
         def write_down(direction: Direction) -> compat.Compiler:
             def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
-                self._record(f"{number}.{direction}", direction, lowered, root or self._root, again, first)
+                self._record(f"{number}.{direction}", direction, lowered, running, again, first)
                 return compat.boxed(lowered, self.raised.append)
 
             return compiler
@@ -286,16 +289,26 @@ class _Recorder:
         return result
 
     def _record(
-        self, name: str, direction: Direction, graph: fx.GraphModule, root: str, again: bool, first: Frames
+        self, name: str, direction: Direction, graph: fx.GraphModule, running: str, again: bool, first: Frames
     ) -> None:
         origins = {
-            node.name: Origin(frames_of(node.meta.get("stack_trace")), self._module(node) or root, _called_as(node))
+            node.name: Origin(
+                frames_of(node.meta.get("stack_trace")), self._module(node, running) or running, _called_as(node)
+            )
             for node in graph.graph.nodes
             if node.op == "call_function"
         }
         self.graphs.append(CapturedGraph(name, direction, graph_spec(graph.graph), origins, again, first))
 
-    def _inputs(self, graph: fx.GraphModule, values: list[Any]) -> Iterator[GraphInput]:
+    def _running(self) -> str | None:
+        """The module whose forward is running: after a graph break it may be one within the model.
+
+        Of what it calls itself Dynamo keeps no name in the graph.
+        """
+        names = (self._names.get(id(module)) for module, _, _ in compat.running_modules())
+        return next((name for name in names if name is not None), None)
+
+    def _inputs(self, graph: fx.GraphModule, values: list[Any], running: str) -> Iterator[GraphInput]:
         """The tensors among `values`, which Dynamo's graph takes."""
         placeholders = (node for node in graph.graph.nodes if node.op == "placeholder")
         for node, value in zip(placeholders, values, strict=False):
@@ -309,18 +322,22 @@ class _Recorder:
                 contiguous=value.layout != torch.strided or value.is_contiguous(),
                 value=spec if isinstance(spec, TensorSpec) else None,
                 frames=frames_of(user.meta.get("stack_trace")),
-                module=self._module(user),
+                module=self._module(user, running) or running,
             )
 
-    def _module(self, node: fx.Node) -> str | None:
+    def _module(self, node: fx.Node, running: str) -> str | None:
         """The qualified name in the user's model of the module the node was called in.
 
-        Dynamo's stack is keyed by the id of each module; an entry it made itself is named by its path instead.
+        Dynamo's stack is keyed by the id of each module, with the number of the call behind it from the second on; an
+        entry it made itself is named by its path instead, which begins at the module that is running.
         """
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
         for key, (path, _) in reversed(stack.items()):
-            name = self._names.get(int(key)) if str(key).isdigit() else None
-            return name if name is not None else _from_path(path)
+            number = str(key).partition("@")[0]
+            name = self._names.get(int(number)) if number.isdigit() else None
+            if name is not None:
+                return name
+            return ".".join(part for part in ("" if running == self._root else running, _from_path(path)) if part)
         return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +44,7 @@ __all__ = [
     "kept_out_of_dynamo",
     "lookup_backend",
     "not_compiled_already",
+    "running_modules",
     "source_of",
 ]
 
@@ -288,6 +290,22 @@ def derivatives_noted() -> Iterator[list[tuple[tuple[str, int], ...]]]:
         yield seen
     finally:
         torch.autograd.grad, torch.autograd.backward = grad, backward
+
+
+def running_modules() -> Iterator[tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]]:
+    """The modules whose call is running as Python in this thread, with what they were given; innermost first.
+
+    Dynamo runs code of its own in the place of a function it has compiled, under the function's name: hence by name.
+    """
+    code = torch.nn.Module._call_impl.__code__
+    frame = sys._getframe(1)
+    while frame is not None:
+        if (frame.f_code.co_name, frame.f_code.co_filename) == (code.co_name, code.co_filename):
+            known = frame.f_locals
+            module = known.get("self")
+            if isinstance(module, torch.nn.Module):
+                yield module, tuple(known.get("args", ())), dict(known.get("kwargs", {}))
+        frame = frame.f_back  # type: ignore[assignment]
 
 
 def compile_id() -> str | None:

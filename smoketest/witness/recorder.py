@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import torch
 from torch import Tensor, nn
 
 from smoketest.witness.digest import Digest, digest_of
@@ -66,7 +67,8 @@ class Event:
 class Recorder:
     """Records the tensors at the borders of a model's modules, in the order in which they come, while entered.
 
-    A tensor that one module gives and others take is recorded once.
+    A tensor that one module gives and others take is recorded once. Modules of TorchScript take no hooks and are left
+    out.
 
     Args:
         model: whose modules.
@@ -95,6 +97,8 @@ class Recorder:
 
     def __enter__(self) -> Self:
         for module in self._model.modules():
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks; what it gives, others take
+                continue
             for handle in (
                 module.register_forward_pre_hook(self._enter_module, with_kwargs=True),
                 module.register_forward_hook(self._leave_module, always_call=True),

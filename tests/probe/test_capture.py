@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,3 +249,53 @@ def test_settings_are_as_before_after_a_step_that_raises_too() -> None:
     before = settings()
     assert capture(Printing(), step, steps=2).error is not None
     assert settings() == before
+
+
+class Halves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.sin()
+        torch._dynamo.graph_break()
+        return self.inner(x).cos()
+
+
+class Nest(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([Halves(), Halves()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.parts[0](x)
+        return self.parts[1](x).exp()
+
+
+def test_after_a_graph_break_ops_are_of_the_module_that_runs_and_not_of_the_model() -> None:
+    seen = captured(Nest(), torch.ones(2, 4))
+    of: dict[str, set[str | None]] = {}
+    for graph in seen.graphs:
+        for node in graph.spec.nodes:
+            if node.name in graph.origins and graph.direction == "forward":
+                of.setdefault(str(node.target), set()).add(graph.origins[node.name].module)
+    assert of["aten::sin"] <= {"parts.0", "parts.1"}
+    assert of["aten::cos"] <= {"parts.0", "parts.1"}
+    assert of["aten::tanh"] <= {"parts.0.inner.1", "parts.1.inner.1"}
+    assert of["aten::exp"] == {"Nest"}
+
+
+def test_networks_beside_a_module_of_torchscript_are_found_all_the_same() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.maker, self.critic = nn.Linear(2, 3), nn.Linear(3, 1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.scripted = torch.jit.script(nn.Tanh())
+
+    def step(model: Any, index: int) -> None:
+        model.critic(model.scripted(model.maker(torch.randn(4, 2)))).mean().backward()
+
+    seen = capture(Pair(), step, steps=1)
+    assert {origin.module for graph in seen.graphs for origin in graph.origins.values()} >= {"maker", "critic"}

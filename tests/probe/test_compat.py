@@ -127,3 +127,24 @@ def test_where_warnings_are_errors_dynamos_own_skip_no_frame() -> None:
     with compat.fresh_dynamo():
         torch.compile(calls_a_cached_function, backend="eager", dynamic=False)(torch.ones(2))
         assert [frame.error for frame in compat.frame_records()] == [None]
+
+
+def test_the_modules_that_run_are_known_with_what_they_were_given() -> None:
+    seen: list[tuple[torch.nn.Module, tuple[object, ...]]] = []
+
+    class Inner(torch.nn.Module):
+        def forward(self, x: int, y: int) -> int:
+            seen.extend((module, args) for module, args, _ in compat.running_modules())
+            return x + y
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x: int) -> int:
+            return self.inner(x, 2)
+
+    outer = Outer()
+    outer(1)
+    assert seen == [(outer.inner, (1, 2)), (outer, (1,))]
