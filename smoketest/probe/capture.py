@@ -215,7 +215,11 @@ def _capture(
         unchanged(model),
         compat.compiled_in_place(backends, options),
     ):
-        compiled = model if parts else torch.compile(model, backend=recorder.backend, **options)
+        try:
+            compiled = model if parts else torch.compile(model, backend=recorder.backend, **options)
+        except Exception as raised:  # it sets an attribute of the model, which can be code of the user's
+            message = f"it cannot wrap the model: {_first_paragraph(_text_of(raised))}"
+            return Capture(error=CaptureError(type(raised).__name__, message, None, _traceback(raised)))
         # The backend's fused attention is decomposed to plain matmuls; the math path is what it comes to.
         with sdpa_kernel(SDPBackend.MATH):
             for index in range(steps):

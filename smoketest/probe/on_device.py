@@ -27,11 +27,15 @@ from smoketest.probe.compared import Comparison, Values, coarsest, differences, 
 from smoketest.probe.compiler_errors import Failure, read_failure, remedy_for
 from smoketest.probe.terminal import Overheard, overheard
 
-__all__ = ["WITNESS", "DeviceRun", "GraphRun", "run_on_device"]
+__all__ = ["WITNESS", "CannotWrap", "DeviceRun", "GraphRun", "run_on_device"]
 
 WITNESS = frozenset({"device_compile"})
 _STEADY_RUNS = 3
 _MOST_ATTEMPTS = 20
+
+
+class CannotWrap(Exception):
+    """torch.compile does not take the model: it raises before any step, and says this."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,9 @@ def run_on_device(
         fullgraph: as for torch.compile.
         repeatable: False where a step changes what it starts from (a step of the user's own): nothing is compared.
         entering: told which graph is being compiled or run, before it is: the process may not survive it.
+
+    Raises:
+        CannotWrap: torch.compile raises as soon as it is given the model.
     """
     with overheard() as heard:
         watch = _Watch(model, backend, synchronize, entering, heard)
@@ -385,7 +392,11 @@ class _Runs:
             compat.fresh_dynamo(),
             compat.kept_out_of_dynamo("smoketest"),
         ):
-            yield torch.compile(self._model, backend=watch, dynamic=False, fullgraph=self._fullgraph)
+            try:
+                call = torch.compile(self._model, backend=watch, dynamic=False, fullgraph=self._fullgraph)
+            except Exception as error:  # it sets an attribute of the model, which can be code of the user's
+                raise CannotWrap(_raised(error)) from error
+            yield call
 
     def _without_dropout(self) -> Comparison:
         """Compiled and eager step once more: they may draw other random numbers, which is no fault."""

@@ -58,8 +58,10 @@ def run(job: Job) -> None:
         on_progress=phase.tell,
     )
     result = with_device(job, made, result, steps)
-    if job.check.training.steps > _MOST_STEPS:
-        job.note("recompiles that later batches cause", f"the compile probe takes the first {_MOST_STEPS} batches")
+    planned = job.check.training.warmup + job.check.training.steps + 1
+    if planned > steps and (result.recompiles or job.check.training.steps > _MOST_STEPS):
+        why = f"the compile probe takes the first {steps} batches of the {planned} that the steps take"
+        job.note("recompiles that later batches cause", why)
     send_probed(job, with_loader(job, result))
 
 

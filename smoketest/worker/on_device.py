@@ -8,7 +8,7 @@ from dataclasses import replace
 from smoketest.findings import NotChecked, merge
 from smoketest.findings.report import GraphInfo
 from smoketest.probe.compat import lookup_backend
-from smoketest.probe.on_device import DeviceRun, GraphRun, run_on_device
+from smoketest.probe.on_device import CannotWrap, DeviceRun, GraphRun, run_on_device
 from smoketest.probe.probe import ProbeResult
 from smoketest.supervise.protocol import FindingsSoFar, PhaseStarted
 from smoketest.worker.job import Job
@@ -45,17 +45,21 @@ def with_device(job: Job, made: Workload, predicted: ProbeResult, steps: int) ->
     if backend is None:
         why = f"torch.compile knows no backend {_BACKEND!r}: this torch-neuronx registers none"
         return _noting(predicted, [NotChecked(what="the compiled step on the device", why=why)])
-    ran = run_on_device(
-        made.model,
-        made.forward_backward,
-        backend=backend,
-        synchronize=job.device.synchronize,
-        site_policy=job.policy,
-        steps=steps,
-        fullgraph=job.check.compile.fullgraph,
-        repeatable=made.is_split,
-        entering=lambda where: job.breadcrumb.enter(None, None, None, where),
-    )
+    try:
+        ran = run_on_device(
+            made.model,
+            made.forward_backward,
+            backend=backend,
+            synchronize=job.device.synchronize,
+            site_policy=job.policy,
+            steps=steps,
+            fullgraph=job.check.compile.fullgraph,
+            repeatable=made.is_split,
+            entering=lambda where: job.breadcrumb.enter(None, None, None, where),
+        )
+    except CannotWrap as error:
+        why = f"torch.compile cannot wrap the model: {error}"
+        return _noting(predicted, [NotChecked(what="the compiled step on the device", why=why)])
     return _joined(predicted, ran)
 
 

@@ -230,6 +230,30 @@ def test_a_model_that_its_owner_compiled_in_place_is_captured_all_the_same_and_s
     assert model._compiled_call_impl is theirs
 
 
+class Frozen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.done = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if getattr(self, "done", False):
+            raise RuntimeError(f"frozen {name}")
+        super().__setattr__(name, value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).relu()  # type: ignore[no-any-return]
+
+
+def test_a_model_that_refuses_what_torch_compile_sets_on_it_is_told_at_its_line() -> None:
+    seen = capture(Frozen(), lambda call, index: call(torch.ones(2, 4)).sum().backward(), steps=1, decompositions={})
+    assert seen.error is not None
+    assert seen.error.type == "RuntimeError"
+    assert seen.error.message.startswith("it cannot wrap the model: frozen ")
+    assert any(file == __file__ for file, _ in seen.error.frames)
+    assert seen.graphs == ()
+
+
 def test_settings_are_as_before_after_a_step_that_raises_too() -> None:
     def settings() -> tuple[Any, ...]:
         configs = (torch._dynamo.config, torch._functorch.config)
