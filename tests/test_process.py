@@ -120,3 +120,24 @@ def test_a_process_that_outlives_its_parent_must_ask_for_its_end() -> None:
 def test_where_the_system_has_no_such_thing_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert end_with_parent() is False
+
+
+def test_what_left_the_session_is_killed_with_its_own_children_and_the_rest_is_left() -> None:
+    code = """
+import os, subprocess, sys, time
+from smoketest.process import adopt_orphans, kill_strays
+assert adopt_orphans()
+start = (
+    "import subprocess as s;"
+    "print(s.Popen(['sleep', '600'], env={}, start_new_session=True, stdout=s.DEVNULL, stderr=s.DEVNULL).pid)"
+)
+orphan = int(subprocess.run([sys.executable, "-c", start], capture_output=True, text=True).stdout)
+direct = subprocess.Popen(["sleep", "600"], env={}, start_new_session=True)
+ours = subprocess.Popen(["sleep", "600"])
+kill_strays()
+alive = [os.path.exists(f"/proc/{pid}") for pid in (orphan, direct.pid, ours.pid)]
+ours.kill(), ours.wait()
+print(alive)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[False, False, True]\n", done.stderr

@@ -16,7 +16,7 @@ from smoketest.devices.settings import apply_settings
 from smoketest.errors import DoesNotFit, SmoketestError, UserCodeError
 from smoketest.findings import SitePolicy
 from smoketest.findings.report import NotChecked
-from smoketest.process import end_with_parent
+from smoketest.process import adopt_orphans, end_with_parent, kill_strays
 from smoketest.supervise.protocol import Failed, Hello, Note, PhaseStarted, Request
 from smoketest.worker.breadcrumb import BreadcrumbFile
 from smoketest.worker.channel import Channel
@@ -30,6 +30,8 @@ _STRICT = "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS"  # `witness.strict
 def main(arguments: list[str]) -> int:
     """Run the request in the file named by the only argument; the exit code is 0 however the part ends."""
     end_with_parent()
+    adopt_orphans()
+    own = os.getpid()
     request = Request.model_validate_json(Path(arguments[0]).read_bytes())
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # end at once and without a traceback: the supervisor reports
@@ -43,6 +45,8 @@ def main(arguments: list[str]) -> int:
         channel.emit(_expected(error, request.debug))
     except BaseException as error:  # whatever it is, it is told
         channel.emit(_unexpected(error, request.debug))
+    if os.getpid() == own:
+        kill_strays()
     return 0
 
 
