@@ -60,7 +60,7 @@ class WorkerProcess:
                 stderr=output_writing,
                 pass_fds=(writing, *passed),
                 start_new_session=True,
-                env=os.environ | {"PYTHONUNBUFFERED": "1", _MARK: self._mark},
+                env=_environment() | {_MARK: self._mark},
             )
         except BaseException:
             self._close_pipes()
@@ -164,6 +164,14 @@ class WorkerProcess:
 def worker_command(module: str, request: Path) -> list[str]:
     """The command line of a worker."""
     return [sys.executable, "-m", module, str(request)]
+
+
+def _environment() -> dict[str, str]:
+    """The user's environment, and what all workers need alike: sets of texts must not have an order of their own in
+    each, for a model may be made in that order.
+    """
+    seed = os.environ.get("PYTHONHASHSEED", "")
+    return os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": seed if seed.isdigit() else "0"}
 
 
 def _pipe() -> tuple[int, int]:

@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torch import Tensor
+
 from smoketest.devices.emulated.adapter import EmulatedAdapter
 from smoketest.errors import SmoketestError
 from smoketest.findings.identity import functional_base
@@ -83,6 +85,8 @@ class StepAgain:
         self._file = contextlib.ExitStack()
         self._state: Path | None = None
         self._process = os.getpid()
+        self._unlike: str | None = None
+        self._lost: str | None = None  # why the state is gone
         self.untraced: Outcome | None = None
         self.traced = Outcome()
 
@@ -135,7 +139,11 @@ class StepAgain:
             self._clear()
         elif phase == "optimizer" and self.untraced is not None:
             self._context.phase = "setup"  # our own reading: the dispatch witness does not count it
-            self.traced.gradients = gradients_of(self._workload)
+            try:
+                self.traced.gradients = gradients_of(self._workload)
+            except Exception as error:  # the untraced step's could be read
+                self.untraced = None
+                self._job.note(WHAT, f"the gradients of the traced step cannot be read: {summary_of(error)}")
 
     def compare(self, loss: float | None, fell_back: Iterable[str]) -> None:
         """The traced step is over: say so where it is not the untraced one.
@@ -148,31 +156,34 @@ class StepAgain:
             return
         self.traced.loss, self.traced.fell_back = loss, frozenset(fell_back)
         self.traced.executed = self._executed()
+        self._unlike = values_apart(self.untraced, self.traced)
         said = disagreement(self.untraced, self.traced)
         if said is not None:
             self._job.note("what an untraced step does, where it is not what the traced one showed", said)
 
-    def record(self, losses: list[float | None]) -> None:
+    def record(self, losses: list[float | None], weights: dict[str, Tensor] | None = None) -> None:
         """Make the step once more and leave its record for the reference.
 
         Args:
             losses: of all steps.
+            weights: what the model was made with, see `exchange.weights_of`.
         """
         file = self._job.record_file
         if file is None:
             return
-        told = exchange.FromDevice(self._job.device.kind, losses)
+        told = exchange.FromDevice(self._job.device.kind, losses, weights=weights, unlike=self._unlike or self._lost)
         with self._off_the_record():
             if None in losses:
                 self._record_first_bad_step(told, losses.index(None))
             elif self._state is not None:
                 self._record_step(told)
             else:
-                told.problem = "the state before the traced step was not kept"
-        told.batch = exchange.batch_of(self._workload, self._index)
+                told.problem = self._lost or "the state before the traced step was not kept"
         try:
+            told.batch = exchange.batch_of(self._workload, self._index)
             exchange.write(told, file)
-        except (OSError, RuntimeError) as error:  # PyTorch's writer turns a full disk into a RuntimeError
+        except Exception as error:  # make_batch is the user's; a full disk is a RuntimeError of PyTorch's writer
+            self._raise_if_not_ours(error)
             self._job.note("parity", f"what to compare cannot be written: {error}")
 
     def _record_step(self, told: exchange.FromDevice) -> None:
@@ -225,6 +236,7 @@ class StepAgain:
             snapshot.put_back(self._workload, self._state)
         except snapshot.NotKept as reason:
             problem = problem or str(reason)
+            self._state, self._lost = None, f"after the step made untraced {reason}"
         return problem
 
     def _marker(self, role: str) -> PhaseMarker:
@@ -255,6 +267,29 @@ def disagreement(untraced: Outcome, traced: Outcome) -> str | None:
 
     Loss and gradients may differ by rounding: some kernels add in another order each time.
     """
+    parts, names = _values_apart(untraced, traced)
+    only_untraced = _bases(untraced.fell_back) - _bases(traced.fell_back)
+    only_traced = _bases(traced.fell_back) - _bases(untraced.fell_back)
+    for ops, which in ((only_untraced, "untraced"), (only_traced, "traced")):
+        if ops:
+            parts.append(f"{_listed(sorted(ops))} ran on the CPU in the {which} step only")
+    if not parts:
+        return None
+    ran = _bases(untraced.executed) ^ _bases(traced.executed)
+    if ran and names:
+        parts.append(f"kernels that ran in only one of them: {_listed(sorted(ran))}")
+    elif names or not (only_untraced or only_traced):
+        parts.append("which op makes the difference is not known; does the step draw random numbers of its own?")
+    return "; ".join(parts)
+
+
+def values_apart(untraced: Outcome, traced: Outcome) -> str | None:
+    """How loss and gradients of the two differ by more than rounding; None where they do not."""
+    return "; ".join(_values_apart(untraced, traced)[0]) or None
+
+
+def _values_apart(untraced: Outcome, traced: Outcome) -> tuple[list[str], list[str]]:
+    """What to say of it, and the parameters whose gradients differ."""
     parts = []
     tolerances = tolerances_for(precision({digest.dtype for digest in untraced.gradients.values()}))
     if untraced.loss is None or traced.loss is None:
@@ -271,19 +306,7 @@ def disagreement(untraced: Outcome, traced: Outcome) -> str | None:
     ]
     if names:
         parts.append(f"the gradients of {_listed(names)} differ")
-    only_untraced = _bases(untraced.fell_back) - _bases(traced.fell_back)
-    only_traced = _bases(traced.fell_back) - _bases(untraced.fell_back)
-    for ops, which in ((only_untraced, "untraced"), (only_traced, "traced")):
-        if ops:
-            parts.append(f"{_listed(sorted(ops))} ran on the CPU in the {which} step only")
-    if not parts:
-        return None
-    ran = _bases(untraced.executed) ^ _bases(traced.executed)
-    if ran and names:
-        parts.append(f"kernels that ran in only one of them: {_listed(sorted(ran))}")
-    elif names or not (only_untraced or only_traced):
-        parts.append("which op makes the difference is not known; does the step draw random numbers of its own?")
-    return "; ".join(parts)
+    return parts, names
 
 
 def _bases(names: Iterable[str]) -> set[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from smoketest.devices.cpu import CpuDevice
 from smoketest.devices.emulated.adapter import EmulatedAdapter
@@ -35,8 +35,9 @@ from smoketest.witness.signatures import Signatures
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 from smoketest.witness.threads import FollowThreads
 from smoketest.witness.tracker import Tracker
+from smoketest.witness.untraced import Waits, artefacts, believed, unseen_waits
 from smoketest.witness.warnings import FallbackWarnings
-from smoketest.worker import badvalues, copied, describe, sizing
+from smoketest.worker import badvalues, copied, describe, exchange, sizing
 from smoketest.worker.again import StepAgain
 from smoketest.worker.clock import StepClock
 from smoketest.worker.compilations import compilations, has_compiled
@@ -46,7 +47,7 @@ from smoketest.worker.unheard import not_heard
 from smoketest.workload import Workload, build
 from smoketest.workload.moving import tensors_in
 from smoketest.workload.optimizers import each
-from smoketest.workload.usercode import blame_user, summary_of, users_line
+from smoketest.workload.usercode import blame_user, of_user_code, summary_of, users_line
 from smoketest.workload.workload import StepPhase, loss_value
 
 __all__ = ["EagerRun", "run"]
@@ -91,7 +92,11 @@ class EagerRun:
         self.error: str | None = None  # what ended the run
         self.cause: losses.Cause | None = None
         self.move: Move | None = None
+        self.weights: dict[str, Tensor] | None = None
         self.again: StepAgain | None = None
+        self.kernels: Kernels | None = None  # of the traced step
+        self.untrue: set[tuple[str, Phase | None]] = set()  # fallbacks of the traced step alone
+        self.unseen: list[Observation] = []  # host syncs of the untraced step alone
         self.stray_use: dict[str, str] = {}
         self.blamed: tuple[FailedOp | None, BaseException | None] = (None, None)
         self.hidden_threads = 0
@@ -115,8 +120,8 @@ class EagerRun:
         except SmoketestError:
             raise
         except BaseException as error:  # Ctrl-C does not raise here: whatever comes is of the user's code
-            if os.getpid() != self.process:
-                raise  # a process that the user's code forked
+            if os.getpid() != self.process or not of_user_code(error):
+                raise  # a process that the user's code forked; or our own mistake, which is none of the device's
             self.give_up(error, workload, index, role)
         else:
             self.explain_bad_values()
@@ -137,12 +142,35 @@ class EagerRun:
         self.move.look_at_shared_buffers()
         with StepAgain(self.job, workload, index, self.context, self.off_the_record) as self.again:
             clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing, _say_nothing)
-            self.again.make_untraced(clock)
+            with self.waits_untraced() as waits:
+                self.again.make_untraced(clock)
             self.gather(clock, "timed")
             self.one_step(workload, index, "traced")
             traced = self.evidence.traced
             self.again.compare(self.steps[-1].loss, {name for key in traced for name in key.fell_back})
-            self.again.record([step.loss for step in self.steps])
+            if self.again.untraced is not None:
+                self.believe_the_untraced(waits)
+            self.again.record([step.loss for step in self.steps], self.weights)
+
+    def waits_untraced(self) -> AbstractContextManager[Waits | None]:
+        """Around the step that nobody watches: the emulated device's own kernels tell where the host waits in it."""
+        device, asked = self.job.device, self.job.check.witnesses
+        if not (isinstance(device, EmulatedAdapter) and asked.kernels and asked.dispatch):
+            return nullcontext()
+        _, origins = self.origins(None)
+        return Waits(device.device, self.context, origins)
+
+    def believe_the_untraced(self, waits: Waits | None) -> None:
+        """Where the step made from the same state without a mode took another way, that one is the user's step."""
+        if self.tracker.exists:
+            self.untrue = artefacts(self.evidence.traced, self.evidence.tracked)
+            self.evidence.traced = believed(self.evidence.traced, self.untrue)
+        if waits is not None and self.kernels is not None:
+            traced = self.evidence.traced
+            self.unseen = unseen_waits(waits.seen, self.kernels.waits, traced, self.job.policy)
+        if self.untrue or self.unseen:
+            self.known = ()
+            self.send_findings()
 
     @contextmanager
     def off_the_record(self) -> Iterator[None]:
@@ -172,6 +200,8 @@ class EagerRun:
 
     def moving(self, model: nn.Module) -> Move:
         """What watches the move of the model."""
+        if self.job.record_file is not None:
+            self.weights = exchange.weights_of(model)
         self.move = Move(model, self.job.device.torch_device, self.job.policy)
         return self.move
 
@@ -261,6 +291,7 @@ class EagerRun:
     def gather(self, clock: StepClock, role: Role) -> None:
         """Add to the evidence what the tracker said in the phases of a step."""
         met = {name for key in self.evidence.traced for name in key.fell_back}  # a mode can change the names
+        met |= {name for name, _ in self.untrue}
         if role != "warmup":
             self.evidence.steady = (self.evidence.steady or set()) | clock.recorded
         self.evidence.tracked |= {seen for seen in clock.recorded if role != "traced" or seen[0] not in met}
@@ -276,7 +307,8 @@ class EagerRun:
         modules, origins = self.origins(workload)
         device = self.job.device
         asked = self.job.check.witnesses.kernels
-        kernels = Kernels(device.device) if asked and isinstance(device, EmulatedAdapter) else None
+        kernels = Kernels(device.device, self.context) if asked and isinstance(device, EmulatedAdapter) else None
+        self.kernels = kernels
         taken = kernels.take if kernels is not None else self.tracker.take
         self.signatures = Signatures(device.torch_device) if device.kind != "cpu" else None
         witness = DispatchWitness(
@@ -286,6 +318,7 @@ class EagerRun:
             taken,
             before=self.job.breadcrumb.op,
             noted=self.signatures.note if self.signatures is not None else None,
+            waited=kernels.waited if kernels is not None else None,
         )
         strays = self.move.strays if self.move is not None else []
         use = StrayUse(strays, device.torch_device) if strays else None
@@ -330,6 +363,7 @@ class EagerRun:
         if device.kind != "cpu":
             waits += hidden.doubles(self.evidence.traced, policy) + hidden.host_arguments(self.evidence.traced, policy)
             waits += hidden.copies(self.with_copies, policy)
+            waits += self.unseen
         past_ops = failures.continued(past, self.evidence.traced, policy)
         on_cpu = self.on_cpu if device.kind != "cpu" else "on plain CPU"
         not_finite = losses.not_finite(self.told_losses(), self.planned, on_cpu, self.cause, policy)

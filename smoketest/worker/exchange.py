@@ -9,13 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from smoketest.witness.digest import Digest, digest_of
+from smoketest.witness.digest import Digest, digest_of, picked
 from smoketest.worker.record import Record
 from smoketest.workload import Workload
 from smoketest.workload.moving import tensors_in
 
-__all__ = ["FromDevice", "batch_of", "read", "same", "write"]
+__all__ = ["FromDevice", "batch_of", "other_weight", "read", "same", "weights_of", "write"]
+
+_FEW = 1024
+_NEAR = 1e-4
+"""Share of a weight's size: some initialisations add up in another order with another number of threads."""
 
 
 @dataclass
@@ -30,6 +36,8 @@ class FromDevice:
             gradients are not finite, in what a run from the start comes to.
         problem: why there is no record.
         batch: of the traced step, as `make_batch` gave it.
+        weights: what the model was made with; None where that was not looked at.
+        unlike: how the traced step differed from the same step made untraced; None where it did not.
     """
 
     kind: str
@@ -38,6 +46,8 @@ class FromDevice:
     index: int = -1
     problem: str | None = None
     batch: list[Digest] = field(default_factory=list)
+    weights: dict[str, Tensor] | None = None
+    unlike: str | None = None
 
 
 def write(told: FromDevice, file: Path) -> None:
@@ -66,3 +76,27 @@ def same(ours: list[Digest], theirs: list[Digest]) -> bool:
     return len(ours) == len(theirs) and all(
         torch.equal(a.values.nan_to_num(), b.values.nan_to_num()) for a, b in zip(ours, theirs, strict=True)
     )
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """A few values of each parameter and buffer of a model, by name."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: picked(tensor, _FEW) for name, tensor in named if _has_values(tensor)}
+
+
+def other_weight(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> str | None:
+    """The first name with other values; None where all are the same."""
+    for name in [*ours, *theirs]:
+        if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape:
+            return name
+        a, b = ours[name].nan_to_num(), theirs[name].nan_to_num()
+        if float((a - b).norm()) > _NEAR * float(b.norm()):
+            return name
+    return None
+
+
+def _has_values(tensor: Tensor) -> bool:
+    """Whether its values can be looked at, without making a large tensor of one that repeats a few."""
+    if is_lazy(tensor) or tensor.is_meta or tensor.layout is not torch.strided:
+        return False
+    return tensor.is_contiguous() or tensor.nbytes <= tensor.untyped_storage().nbytes()

@@ -47,6 +47,12 @@ ROUNDINGS = 2
 """How often the step is made with parameters off by a rounding error, where something is to be judged by it."""
 
 
+_OTHERWISE = (
+    "plain CPU does not make the recorded step the same when it begins again in the same state: it depends on what is"
+    " kept elsewhere (a global, an object of a class of its own, the clock); its loss was not compared either"
+)
+
+
 class _Incomparable(Exception):
     """Why the two runs cannot be compared at all."""
 
@@ -57,19 +63,23 @@ class _Compared:
 
     Attributes:
         losses: of plain CPU.
+        steps: how many of them were.
         tensors: of the traced step.
         error: the largest relative one of a loss.
         first_loss: the first step whose loss differs; None where none does.
         differing: tensors of the traced step that differ, in order.
         apart: why the traced step was not compared tensor by tensor; None where it was.
+        losses_unsure: why nothing can be said of losses though tensors differ; None where it can.
     """
 
     losses: list[float | None] = field(default_factory=list)
+    steps: int = 0
     tensors: int | None = None
     error: float | None = None
     first_loss: int | None = None
     differing: list[Difference] = field(default_factory=list)
     apart: str | None = None
+    losses_unsure: str | None = None
 
 
 def run(job: Job) -> None:
@@ -92,9 +102,7 @@ def run(job: Job) -> None:
     if compared.apart is not None:
         job.note("parity of single tensors", compared.apart)
     job.emit(FindingsSoFar(findings=merge(reference.observations(compared))))
-    part = ParityPart(
-        status="ran", max_relative_error=compared.error, steps=len(compared.losses), tensors=compared.tensors
-    )
+    part = ParityPart(status="ran", max_relative_error=compared.error, steps=compared.steps, tensors=compared.tensors)
     job.emit(Result(parity=part))
 
 
@@ -111,17 +119,26 @@ class _Reference:
         training = job.check.training
         self._planned = training.warmup + training.steps + 1
         self._walker = StackWalker(job.policy)
+        self._repeated: bool | None = None  # see `_repeats`
         self._draws = False  # whether any step drew random numbers
-        self._workload = build(job.check, CpuDevice())
+        self._weights: dict[str, torch.Tensor] = {}
+        self._workload = build(job.check, CpuDevice(), self._moving)
         self._workload.make_batch(0)  # as the eager part does before its first step
 
     def compare(self) -> _Compared:
         """Make the steps, and compare.
 
         Raises:
-            _Incomparable: they draw other random numbers, or have other batches.
+            _Incomparable: they begin with other weights, draw other random numbers, have other batches, or are not the
+                same when they are made again.
         """
         told = self._told
+        other = exchange.other_weight(self._weights, told.weights) if told.weights is not None else None
+        if other is not None:
+            raise _Incomparable(
+                f"make_model gives other weights in another process ({other}): seed what it draws, and make modules in"
+                " an order that is always the same"
+            )
         losses, record = self._steps(self._planned - 1)
         if self._draws and told.kind == "neuron":
             raise _Incomparable(
@@ -130,16 +147,54 @@ class _Reference:
             )
         compared = _Compared(losses)
         tolerances = self._tolerances(record)
-        errors = relative_errors(told.losses, losses)
-        compared.error = max((error for error in errors if math.isfinite(error)), default=None)
-        compared.first_loss = self._first_loss(losses, tolerances)
         if record is None or told.record is None:
             compared.apart = told.problem or "the device left no record of it"
         elif record.loss is None:
             compared.apart = f"plain CPU's loss of step {told.index + 1} is not finite either"
         else:
             self._tensors(compared, record, told.record, tolerances)
+        compared.steps = len(losses) if self._is_last_sure(compared, record, tolerances) else len(losses) - 1
+        errors = relative_errors(told.losses[: compared.steps], losses)
+        compared.error = max((error for error in errors if math.isfinite(error)), default=None)
+        try:
+            compared.first_loss = self._first_loss(losses[: compared.steps], tolerances)
+        except _Incomparable as reason:
+            if not compared.differing:
+                raise
+            compared.losses_unsure = str(reason)
         return compared
+
+    def _moving(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[object]:
+        self._weights = exchange.weights_of(model)
+        return contextlib.nullcontext()
+
+    def _is_last_sure(self, compared: _Compared, record: Record | None, tolerances: Tolerances) -> bool:
+        """Whether the loss of the traced step may be compared.
+
+        On the device that step was made before, untraced. So it is another step where it depends on what the state that
+        was put back does not hold.
+        """
+        told, last = self._told, len(compared.losses) - 1
+        if told.index != last or record is None:  # not made from the same state: the device tells of itself
+            if told.unlike is None or None in told.losses:
+                return True
+            reason = f"nor was its loss, for the same step made untraced gave another: {told.unlike}"
+            compared.apart = f"{compared.apart}; {reason}" if compared.apart is not None else reason
+            return False
+        error = relative_errors(told.losses, compared.losses)[last]
+        if record is not None and error > tolerances.rtol and not self._repeats(record, tolerances):
+            compared.apart, compared.tensors, compared.differing = _OTHERWISE, None, []
+        return compared.apart != _OTHERWISE
+
+    def _repeats(self, record: Record, tolerances: Tolerances) -> bool:
+        """Whether plain CPU makes the recorded step the same again, from the same state."""
+        if self._repeated is None:
+            again = self._recorded(self._told.index)
+            optimizer = names_of(self._workload.optimizer)
+            ours = {seen.key: seen.digest for seen in seen_of(again, optimizer)}
+            apart = losses_apart([again.loss], [record.loss], [tolerances.rtol])
+            self._repeated = apart is None and not differences(ours, seen_of(record, optimizer), tolerances)
+        return self._repeated
 
     def _steps(self, last: int) -> tuple[list[float | None], Record | None]:
         """The losses of all steps, and the record of the one that the device recorded."""
@@ -221,12 +276,25 @@ class _Reference:
         return tolerances_for(precision(dtypes), given.rtol, given.atol, given.rounding)
 
     def _first_loss(self, losses: Sequence[float | None], tolerances: Tolerances) -> int | None:
-        """The first step whose loss differs by more than the model's own sensitivity explains."""
+        """The first step whose loss differs by more than the model's own sensitivity explains.
+
+        Raises:
+            _Incomparable: the same run made again gives other losses, so nothing tells of that sensitivity.
+        """
         allowed = [tolerances.rtol] * len(losses)
         first = losses_apart(self._told.losses, losses, allowed)
         if first is None:
             return None
         self._job.emit(PhaseStarted(name="rounding"))
+        own = len(losses) - (self._told.record is not None and self._told.index < len(losses))
+        again = self._other_losses(own, None, tolerances)
+        changed = losses_apart(again, losses[:own], allowed)
+        if changed is not None:
+            raise _Incomparable(
+                f"the loss of step {first + 1} differs from plain CPU's, but plain CPU does not give the same losses"
+                f" either when the run is made again (step {changed + 1}): the steps depend on a global, the clock or"
+                " the like; keep such state in the model"
+            )
         for seed in range(1, ROUNDINGS + 1):
             other = self._other_losses(len(losses), seed, tolerances)
             for index, error in enumerate(relative_errors(other, losses)):
@@ -234,13 +302,13 @@ class _Reference:
         # A model that spreads rounding errors does so from step to step: a later step is no surer than an earlier one.
         return losses_apart(self._told.losses, losses, list(itertools.accumulate(allowed, max)))
 
-    def _other_losses(self, count: int, seed: int, tolerances: Tolerances) -> list[float | None]:
-        """Losses of a run that begins with parameters off by a rounding error."""
+    def _other_losses(self, count: int, seed: int | None, tolerances: Tolerances) -> list[float | None]:
+        """Losses of a run that begins with parameters off by a rounding error; the same ones where `seed` is None."""
         workload = build(self._job.check, CpuDevice())
         workload.make_batch(0)
-        generator = torch.Generator("cpu").manual_seed(seed)
+        generator = torch.Generator("cpu").manual_seed(seed or 0)
         with torch.no_grad():
-            for parameter in workload.model.parameters():
+            for parameter in workload.model.parameters() if seed is not None else ():
                 if parameter.is_floating_point():
                     noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
                     parameter.copy_(parameter.double() * (1 + tolerances.unit * noise.double()))
@@ -254,6 +322,8 @@ class _Reference:
         if device.full or reference.full:
             self._job.note("parity of single tensors, all of them", "there are too many to keep: the rest was left out")
         found = differences(ours, theirs, tolerances)
+        if found and not self._repeats(reference, tolerances):
+            compared.apart, compared.tensors, found = _OTHERWISE, None, []
         if found:
             rounded = [self._rounded(seed, tolerances, optimizer) for seed in range(1, ROUNDINGS + 1)]
             found = differences(ours, theirs, tolerances, rounded)
@@ -283,6 +353,8 @@ class _Reference:
 
     def _about_losses(self, compared: _Compared) -> str:
         first = compared.first_loss
+        if compared.losses_unsure is not None:
+            return f"of the losses nothing is known: {compared.losses_unsure}"
         if first is None:
             return "the losses of all steps agree within the tolerance"
         return f"the loss differs from step {first + 1} of {self._planned} on"

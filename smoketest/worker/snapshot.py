@@ -1,8 +1,9 @@
 """The state a training step begins in, kept in a file, so that the same step can be made again, here or elsewhere.
 
-Kept are parameters and their gradients, buffers, tensors and plain numbers that modules have as attributes, the
-optimizers' state and options, and the random state of PyTorch's CPU generator, of Python and of NumPy (of the device's
-generator too, where it has one). What user code keeps anywhere else (a closure, a global, a list) is not.
+Kept are parameters and their gradients, buffers, what modules have as attributes as far as `values` can keep it, the
+optimizers' state, options and attributes, and the random state of PyTorch's CPU generator, of Python and of NumPy (of
+the device's generator too, where it has one). What user code keeps anywhere else (a closure, a global, an object of a
+class of its own) is not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from smoketest.worker.values import CannotKeep, Keeper, give_back, size_of, tensors_of
 from smoketest.workload import Workload
 from smoketest.workload.optimizers import each
+from smoketest.workload.usercode import summary_of
 
 __all__ = ["MOST_BYTES", "NotKept", "keep", "put_back"]
 
@@ -29,6 +32,9 @@ MOST_BYTES = 8 * 2**30
 _SHARE_OF_DISK = 0.5
 _DEPTH = 4
 _PLAIN = (int, float, bool, str, type(None))
+_OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
+_OF_OPTIMIZERS = frozenset(vars(torch.optim.Optimizer([torch.zeros(1)], {})))
+"""Attributes that every module and every optimizer has."""
 
 Saved = dict[str, Any]
 
@@ -41,29 +47,16 @@ def keep(workload: Workload, path: Path) -> None:
     """Write the state of a workload to `path`.
 
     Raises:
-        NotKept: it is too large, an optimizer is none of PyTorch's and holds none, or the file cannot be written.
+        NotKept: it is too large, an optimizer holds what cannot be kept, or the file cannot be written.
     """
-    size = sum(tensor.nbytes for tensor in _all_tensors(workload))
-    if size > MOST_BYTES or size > _SHARE_OF_DISK * _free(path):
-        raise NotKept(f"the state of model and optimizer takes {size / 2**30:.1f} GiB, too much to keep")
-    saved: Saved = {
-        "parameters": {name: _host(tensor) for name, tensor in _shaped(workload.model.named_parameters())},
-        "buffers": {name: _host(tensor) for name, tensor in _shaped(workload.model.named_buffers())},
-        "gradients": {
-            name: _host(tensor.grad)
-            for name, tensor in _shaped(workload.model.named_parameters())
-            if tensor.grad is not None
-        },
-        "attributes": {name: _attributes(module) for name, module in workload.model.named_modules()},
-        "optimizers": [_optimizer(optimizer) for optimizer in _optimizers(workload)],
-        "random": _random(workload.device),
-    }
     try:
-        torch.save(saved, path)
-    except (OSError, RuntimeError) as error:  # PyTorch's writer turns a full disk into a RuntimeError
+        _keep(workload, path)
+    except NotKept:
+        raise
+    except Exception as error:  # attributes are the user's objects, and can fail at anything
         with suppress(OSError):
             os.truncate(path, 0)
-        raise NotKept(f"it cannot be written: {error}") from error
+        raise NotKept(f"the state of model and optimizer cannot be kept: {summary_of(error)}") from error
 
 
 def put_back(workload: Workload, path: Path, spread: float = 0.0, seed: int = 0) -> None:
@@ -78,8 +71,45 @@ def put_back(workload: Workload, path: Path, spread: float = 0.0, seed: int = 0)
     Raises:
         NotKept: the state is of another structure.
     """
+    try:
+        _put_back(workload, path, spread, seed)
+    except NotKept:
+        raise
+    except Exception as error:
+        raise NotKept(f"the state of model and optimizer cannot be put back: {summary_of(error)}") from error
+
+
+def _keep(workload: Workload, path: Path) -> None:
+    size = sum(size_of(tensor) for tensor in _all_tensors(workload))
+    if size > MOST_BYTES or size > _SHARE_OF_DISK * _free(path):
+        raise NotKept(f"the state of model and optimizer takes {size / 2**30:.1f} GiB, too much to keep")
+    keeper = Keeper(_own_tensors(workload))
+    saved: Saved = {
+        "parameters": {name: _host(tensor) for name, tensor in _shaped(workload.model.named_parameters())},
+        "buffers": {name: _host(tensor) for name, tensor in _shaped(workload.model.named_buffers())},
+        "gradients": {
+            name: _host(tensor.grad)
+            for name, tensor in _shaped(workload.model.named_parameters())
+            if tensor.grad is not None
+        },
+        "attributes": {
+            name: _attributes(module, keeper, _OF_MODULES) for name, module in workload.model.named_modules()
+        },
+        "optimizers": [_optimizer(optimizer, keeper) for optimizer in _optimizers(workload)],
+        "owners": [_attributes(owner, keeper, _OF_OPTIMIZERS) for owner in _owners(workload)],
+        "random": _random(workload.device),
+    }
+    try:
+        torch.save(saved, path)
+    except (OSError, RuntimeError) as error:  # PyTorch's writer turns a full disk into a RuntimeError
+        with suppress(OSError):
+            os.truncate(path, 0)
+        raise NotKept(f"it cannot be written: {error}") from error
+
+
+def _put_back(workload: Workload, path: Path, spread: float, seed: int) -> None:
     saved: Saved = torch.load(path, mmap=True, weights_only=False)
-    model = workload.model
+    model, device = workload.model, workload.device
     generator = torch.Generator("cpu").manual_seed(seed)
     with torch.no_grad():
         _copy_all(dict(_shaped(model.named_parameters())), saved["parameters"], spread, generator)
@@ -88,13 +118,15 @@ def put_back(workload: Workload, path: Path, spread: float = 0.0, seed: int = 0)
             gradient = saved["gradients"].get(name)  # of a parameter that no optimizer clears
             parameter.grad = None if gradient is None else gradient.to(parameter.device)
         for name, module in model.named_modules():
-            _set_attributes(module, saved["attributes"].get(name, {}))
-        optimizers = _optimizers(workload)
-        if len(optimizers) != len(saved["optimizers"]):
+            _set_attributes(module, saved["attributes"].get(name, {}), device)
+        optimizers, owners = _optimizers(workload), _owners(workload)
+        if len(optimizers) != len(saved["optimizers"]) or len(owners) != len(saved["owners"]):
             raise NotKept("there is another number of optimizers")
         for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
-            _set_optimizer(optimizer, state)
-    _set_random(saved["random"], workload.device)
+            _set_optimizer(optimizer, state, device)
+        for owner, attributes in zip(owners, saved["owners"], strict=True):
+            _set_attributes(owner, attributes, device)
+    _set_random(saved["random"], device)
 
 
 def _shaped(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
@@ -108,12 +140,20 @@ def _free(path: Path) -> int:
     return room.f_bavail * room.f_frsize
 
 
-def _all_tensors(workload: Workload) -> Iterator[Tensor]:
+def _own_tensors(workload: Workload) -> Iterator[Tensor]:
     yield from (tensor for _, tensor in _shaped(workload.model.named_parameters()))
     yield from (tensor for _, tensor in _shaped(workload.model.named_buffers()))
+
+
+def _all_tensors(workload: Workload) -> Collection[Tensor]:
+    """Each tensor once that is kept, or is looked at for it."""
+    found = {id(tensor): tensor for tensor in _own_tensors(workload)}
+    for module in workload.model.modules():
+        own = {key: value for key, value in vars(module).items() if key not in _OF_MODULES}
+        found |= {id(tensor): tensor for tensor in tensors_of(own) if not is_lazy(tensor)}
     for optimizer in _optimizers(workload):
-        for state in optimizer.state.values():
-            yield from (value for value in state.values() if isinstance(value, Tensor))
+        found |= {id(tensor): tensor for tensor in tensors_of(dict(optimizer.state))}
+    return found.values()
 
 
 def _host(tensor: Tensor) -> Tensor:
@@ -134,24 +174,24 @@ def _copy_all(
         tensor.copy_(value)
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """The plain numbers, texts and tensors among a module's attributes; no tensor that autograd made."""
-    own = vars(module)
-    plain = {key: value for key, value in own.items() if type(value) in _PLAIN}
-    return plain | {
-        key: _host(value) for key, value in own.items() if isinstance(value, Tensor) and value.grad_fn is None
-    }
+def _attributes(owner: Any, keeper: Keeper, known: Collection[str]) -> dict[str, Any]:
+    """What of an object's attributes can be kept; those that `known` names are kept elsewhere, or are PyTorch's."""
+    found = {}
+    for key, value in getattr(owner, "__dict__", {}).items():
+        if key not in known:
+            with suppress(CannotKeep):
+                found[key] = keeper.keep(value)
+    return found
 
 
-def _set_attributes(module: nn.Module, saved: dict[str, Any]) -> None:
-    own = vars(module)
+def _set_attributes(owner: Any, saved: dict[str, Any], device: str) -> None:
+    own = getattr(owner, "__dict__", {})
     for key, value in saved.items():
-        now = own.get(key)
-        if not isinstance(value, Tensor):
-            if type(now) in _PLAIN and now != value:
-                own[key] = value
-        elif isinstance(now, Tensor) and now.shape == value.shape and now.grad_fn is None:
-            now.copy_(value)
+        if key in own:
+            with suppress(CannotKeep):
+                given = give_back(own[key], value, device)
+                if given is not own[key]:
+                    own[key] = given
 
 
 def _optimizers(workload: Workload) -> list[torch.optim.Optimizer]:
@@ -162,6 +202,12 @@ def _optimizers(workload: Workload) -> list[torch.optim.Optimizer]:
         if not inner and not _is_stateless(optimizer, {id(parameter) for parameter in workload.model.parameters()}):
             raise NotKept(f"the state of a {type(optimizer).__name__}, which is no torch.optim.Optimizer, is its own")
         found |= {id(one): one for one in inner}
+    return list(found.values())
+
+
+def _owners(workload: Workload) -> list[Any]:
+    """The optimizers, and the objects that hold them."""
+    found = {id(one): one for one in (*each(workload.optimizer), *_optimizers(workload))}
     return list(found.values())
 
 
@@ -185,46 +231,52 @@ def _is_stateless(value: Any, parameters: set[int], depth: int = 0) -> bool:
     )
 
 
-def _optimizer(optimizer: torch.optim.Optimizer) -> Saved:
+def _optimizer(optimizer: torch.optim.Optimizer, keeper: Keeper) -> Saved:
+    """Options and state: what the optimizer holds by its parameters, in their order, and what it holds by other keys.
+
+    Raises:
+        NotKept: it holds what cannot be kept.
+    """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    return {
-        "groups": [
-            {key: _kept(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups
-        ],
-        "state": [
-            {key: _kept(value) for key, value in optimizer.state.get(parameter, {}).items()} for parameter in parameters
-        ],
-    }
+    known = {id(parameter) for parameter in parameters}
+    others = {key: value for key, value in optimizer.state.items() if id(key) not in known}
+    if not all(isinstance(key, _PLAIN) for key in others):
+        raise NotKept("the optimizer has a state for what is none of its parameters")
+    try:
+        return {
+            "groups": [
+                {key: keeper.keep(value) for key, value in group.items() if key != "params"}
+                for group in optimizer.param_groups
+            ],
+            "state": [
+                (keeper.keep(optimizer.state[parameter]),) if parameter in optimizer.state else ()
+                for parameter in parameters
+            ],
+            "others": {key: keeper.keep(value) for key, value in others.items()},
+        }
+    except CannotKeep as reason:
+        raise NotKept(f"the state of a {type(optimizer).__name__} holds {reason}") from reason
 
 
-def _kept(value: Any) -> Any:
-    return _host(value) if isinstance(value, Tensor) else value
-
-
-def _set_optimizer(optimizer: torch.optim.Optimizer, saved: Saved) -> None:
+def _set_optimizer(optimizer: torch.optim.Optimizer, saved: Saved, device: str) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if len(parameters) != len(saved["state"]) or len(optimizer.param_groups) != len(saved["groups"]):
         raise NotKept("the optimizer holds other parameters")
-    for group, options in zip(optimizer.param_groups, saved["groups"], strict=True):
-        for key, value in options.items():
-            group[key] = _given(group.get(key), value)
-    for parameter, state in zip(parameters, saved["state"], strict=True):
-        own = optimizer.state[parameter] if state or parameter in optimizer.state else {}
-        for key in own.keys() - state.keys():
-            del own[key]
-        for key, value in state.items():
-            own[key] = _given(own.get(key), value, parameter)
-
-
-def _given(now: Any, value: Any, parameter: Tensor | None = None) -> Any:
-    """What to put in the place of `now`: the same tensor with the value in it, where there is one."""
-    if not isinstance(value, Tensor):
-        return value
-    if isinstance(now, Tensor) and now.shape == value.shape:
-        return now.copy_(value)
-    # Such as a step counter: on the CPU for most optimizers. State of a parameter's shape is where the parameter is.
-    beside = parameter is not None and parameter.shape == value.shape and value.dim() > 0
-    return value.clone().to(parameter.device if beside and parameter is not None else "cpu")
+    state: Any = optimizer.state
+    try:
+        for group, options in zip(optimizer.param_groups, saved["groups"], strict=True):
+            for key, value in options.items():
+                group[key] = give_back(group.get(key), value, device, in_place=True)
+        for parameter, kept in zip(parameters, saved["state"], strict=True):
+            now = state.pop(parameter, None)
+            if kept:
+                state[parameter] = give_back(now, kept[0], device, in_place=True)
+        for key in [key for key in state if not isinstance(key, Tensor) and key not in saved["others"]]:
+            del state[key]
+        for key, value in saved["others"].items():
+            state[key] = give_back(state.get(key), value, device, in_place=True)
+    except CannotKeep as reason:
+        raise NotKept(f"the state of a {type(optimizer).__name__} held {reason}, and holds none now") from reason
 
 
 def _random(device: str) -> Saved:

@@ -13,11 +13,21 @@ from smoketest.errors import Place, UserCodeError
 from smoketest.findings import SitePolicy
 from smoketest.workload.advice import hint_for
 
-__all__ = ["blame_user", "place_of", "shown_path", "summary_of", "users_line", "users_place", "users_traceback"]
+__all__ = [
+    "blame_user",
+    "of_user_code",
+    "place_of",
+    "shown_path",
+    "summary_of",
+    "users_line",
+    "users_place",
+    "users_traceback",
+]
 
 _MESSAGE_LIMIT = 600
 _TRACEBACK_LIMIT = 8_000
 _PACKAGE = Path(__file__).resolve().parent.parent
+_CALLS_IT = Path(__file__).resolve().parent
 _USERS, _LIBRARY = 2, 1
 
 
@@ -83,6 +93,15 @@ def users_line(error: BaseException) -> tuple[str, int] | None:
             if _rank(frame.filename) == rank and frame.lineno is not None:
                 return frame.filename, frame.lineno
     return None
+
+
+def of_user_code(error: BaseException) -> bool:
+    """Whether user code was running when `error` was raised: `workload` calls it, or a line of it is in the traceback.
+
+    An error with neither is a mistake of this package.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(_rank(frame.filename) >= _LIBRARY or Path(frame.filename).parent == _CALLS_IT for frame in frames)
 
 
 def place_of(function: Callable[..., Any]) -> Place | None:
