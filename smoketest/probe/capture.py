@@ -8,9 +8,10 @@ are run as they are, op by op, on whatever device the tensors are on.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -68,6 +69,7 @@ class CapturedGraph:
         origins: of every node that calls something, by node name.
         again: whether the code it is of was compiled before, for other inputs.
         frames: of the first line that Dynamo put in the graph, innermost first; it may be gone after AOTAutograd.
+        runs: how often it ran in the last step that came to its end; None where none did.
     """
 
     id: str
@@ -76,6 +78,7 @@ class CapturedGraph:
     origins: dict[str, Origin]
     again: bool = False
     frames: Frames = ()
+    runs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,7 @@ def _capture(
 ) -> Capture:
     recorder = _Recorder(model, decompositions)
     error = None
+    runs: Counter[str] | None = None
     options: dict[str, Any] = {"dynamic": False, "fullgraph": fullgraph}
     backends = {part: partial(recorder.backend, root=recorder.name_of(part)) for part in parts}
     with (
@@ -226,7 +230,9 @@ def _capture(
                 error = _run(run_step, compiled, model, index, recorder)
                 if error is not None:
                     break
-        return Capture(tuple(recorder.graphs), *_around_the_graphs(), error, tuple(recorder.inputs))
+                runs, recorder.runs = recorder.runs, Counter()
+        graphs = (replace(graph, runs=None if runs is None else runs[graph.id]) for graph in recorder.graphs)
+        return Capture(tuple(graphs), *_around_the_graphs(), error, tuple(recorder.inputs))
 
 
 def _called_from_outside(model: nn.Module, run_step: RunStep) -> tuple[nn.Module, ...]:
@@ -261,6 +267,7 @@ class _Recorder:
     def __init__(self, model: nn.Module, decompositions: dict[Any, Callable[..., Any]]) -> None:
         self.graphs: list[CapturedGraph] = []
         self.raised: list[Exception] = []
+        self.runs: Counter[str] = Counter()
         self.inputs: dict[GraphInput, None] = {}
         self._decompositions = decompositions
         self._names: dict[int, str] = {id(module): name for name, module in model.named_modules()}
@@ -284,7 +291,7 @@ class _Recorder:
         def write_down(direction: Direction) -> compat.Compiler:
             def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
                 self._record(f"{number}.{direction}", direction, lowered, running, again, first)
-                return compat.boxed(lowered, self.raised.append)
+                return compat.boxed(lowered, self.raised.append, lambda: self.runs.update([f"{number}.{direction}"]))
 
             return compiler
 

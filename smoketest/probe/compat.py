@@ -211,13 +211,17 @@ def aot_backend(
     return backend
 
 
-def boxed(graph: torch.fx.GraphModule, on_error: Callable[[Exception], None]) -> Callable[..., Any]:
+def boxed(
+    graph: torch.fx.GraphModule, on_error: Callable[[Exception], None], on_call: Callable[[], None] | None = None
+) -> Callable[..., Any]:
     """The graph as AOTAutograd wants its compiled functions: one list of arguments, emptied on the way.
 
-    What running it raises is told to `on_error` and goes on.
+    What running it raises is told to `on_error` and goes on; `on_call` is called before each run.
     """
 
     def forward(*args: Any) -> Any:
+        if on_call is not None:
+            on_call()
         try:
             return graph.forward(*args)
         except Exception as raised:

@@ -19,6 +19,7 @@ from smoketest.probe.verdict import Verdict
 __all__ = [
     "WITNESS",
     "around_the_graphs",
+    "calls_of",
     "dynamic",
     "empty",
     "graph_refused",
@@ -31,6 +32,16 @@ WITNESS = frozenset({"compile_probe"})
 # Dynamo's ids of "the size of this op's result depends on values": with static shapes no graph can hold the op.
 _DATA_DEPENDENT = frozenset({"GB0036", "GB0037", "GB0246"})
 _OPERATOR = re.compile(r"Operator `aten\.(\w+)\.(\w+)`")
+
+
+def calls_of(graph: CapturedGraph) -> int:
+    """How often a node of a graph is called in a step: as often as the graph ran in the last one.
+
+    Where no step came to its end, once: at least that, unless the graph is of code that was compiled before.
+    """
+    if graph.runs is not None:
+        return graph.runs
+    return 0 if graph.again else 1
 
 
 def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, policy: SitePolicy) -> Observation:
@@ -55,8 +66,8 @@ def op_refused(graph: CapturedGraph, node: NodeSpec, verdict: Verdict, policy: S
         site=policy.choose(origin.frames),
         module=origin.module,
         shapes=(signature_of(graph.spec, node),),
-        calls=0 if graph.again else 1,
-        exact=True,
+        calls=calls_of(graph),
+        exact=graph.runs is not None,
         witnesses=WITNESS,
         stage=verdict.stage,
         message=message,
@@ -100,8 +111,8 @@ def graph_refused(graph: CapturedGraph, answer: Answer, without: int, policy: Si
         phase=graph.direction,
         site=policy.choose(origin.frames),
         module=origin.module,
-        calls=1,
-        exact=True,
+        calls=calls_of(graph),
+        exact=graph.runs is not None,
         witnesses=WITNESS,
         stage=answer.stage,
         message=message,
@@ -118,8 +129,8 @@ def empty(graph: CapturedGraph, policy: SitePolicy) -> Observation:
         op="graph",
         phase=graph.direction,
         site=policy.choose(graph.frames),
-        calls=1,
-        exact=True,
+        calls=calls_of(graph),
+        exact=graph.runs is not None,
         witnesses=WITNESS,
         stage="imported",
         message=(
@@ -145,8 +156,8 @@ def limited(graph: CapturedGraph, node: NodeSpec, met: Sequence[Limit], policy: 
         site=policy.choose(origin.frames),
         module=origin.module,
         shapes=(signature_of(graph.spec, node),),
-        calls=0 if graph.again else 1,
-        exact=True,
+        calls=calls_of(graph),
+        exact=graph.runs is not None,
         witnesses=WITNESS,
         stage="stablehlo",
         message=f"{called} lowers with public torch-mlir, but the Neuron compiler possibly refuses it. {why}",
@@ -175,8 +186,8 @@ def not_importable(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> 
         phase=graph.direction,
         site=policy.choose(origin.frames),
         module=origin.module,
-        calls=1,
-        exact=True,
+        calls=calls_of(graph),
+        exact=graph.runs is not None,
         witnesses=WITNESS,
         stage="captured",
         message=message,
@@ -202,8 +213,8 @@ def dynamic(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> Observa
         phase=graph.direction,
         site=policy.choose(origin.frames),
         module=origin.module,
-        calls=1,
-        exact=True,
+        calls=calls_of(graph),
+        exact=graph.runs is not None,
         witnesses=WITNESS,
         stage="captured",
         message=f"the shape is not known before the step runs ({unknown}): the backend compiles static shapes only",
@@ -277,7 +288,7 @@ def _gave_up(message: str, break_id: str | None, site: Site | None) -> Observati
 def _about(rule: str, message: str, break_id: str | None, site: Site | None) -> Observation:
     text = f"{message} [{break_id}]" if break_id else message
     return Observation(
-        rule=rule, phase="forward", site=site, calls=1, exact=True, witnesses=WITNESS, stage="captured", message=text
+        rule=rule, phase="forward", site=site, calls=1, witnesses=WITNESS, stage="captured", message=text
     )
 
 
@@ -290,8 +301,8 @@ def signature_of(graph: GraphSpec, node: NodeSpec) -> str:
 def counted(seen: Iterable[Observation]) -> list[Observation]:
     """Observations that differ in nothing but their calls, joined.
 
-    A node of a graph compiled once more for other shapes is no further call of the step, so it counts for none, unless
-    it is seen in such a graph only.
+    What the last step did not call, as in a branch that only an earlier one took, has no count of its own: it is None
+    and not exact, unless the same finding has others that were called.
     """
     calls: Counter[Observation] = Counter()
     shapes: dict[Observation, dict[str, None]] = {}
@@ -299,4 +310,10 @@ def counted(seen: Iterable[Observation]) -> list[Observation]:
         key = replace(one, calls=None, shapes=())
         calls[key] += one.calls or 0
         shapes.setdefault(key, {}).update(dict.fromkeys(one.shapes))
-    return [replace(one, calls=max(count, 1), shapes=tuple(shapes[one])) for one, count in calls.items()]
+    called = {_finding_of(one) for one, count in calls.items() if count}
+    joined = [replace(one, calls=count, shapes=tuple(shapes[one])) for one, count in calls.items()]
+    return [one if one.calls or _finding_of(one) in called else replace(one, calls=None, exact=None) for one in joined]
+
+
+def _finding_of(seen: Observation) -> tuple[object, ...]:
+    return (seen.rule, seen.op, seen.phase, seen.site)

@@ -9,7 +9,7 @@ import torch
 from smoketest.findings import NotChecked, Observation, SitePolicy
 from smoketest.probe.capture import CapturedGraph, GraphInput, Origin
 from smoketest.probe.graphs import NodeSpec, Ref, TensorSpec, inputs_of, values
-from smoketest.probe.observe import WITNESS
+from smoketest.probe.observe import WITNESS, calls_of
 
 __all__ = ["doubles", "inputs", "integers"]
 
@@ -57,7 +57,6 @@ def _about(rule: str, one: GraphInput, policy: SitePolicy, message: str, remedy:
         module=one.module,
         shapes=() if one.value is None else (str(one.value),),
         calls=1,
-        exact=True,
         witnesses=WITNESS,
         stage="captured",
         message=message,
@@ -84,8 +83,8 @@ def doubles(graph: CapturedGraph, policy: SitePolicy) -> Iterator[Observation]:
             site=policy.choose(origin.frames),
             module=origin.module,
             shapes=tuple(str(value) for value in values(node.value) if isinstance(value, TensorSpec)),
-            calls=0 if graph.again else 1,
-            exact=True,
+            calls=calls_of(graph),
+            exact=graph.runs is not None,
             witnesses=WITNESS,
             stage="captured",
             message=f"{node.target} gives float64: {_DOUBLE}",

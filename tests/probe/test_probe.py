@@ -680,3 +680,40 @@ def test_without_torch_mlir_the_graph_breaks_are_still_listed(probed: Probe, mon
     linear = probed(Linear(), torch.rand(3, 4), process=None)
     assert {graph.status for graph in linear.graphs} == {"not_reached"}
     assert (linear.ops_probed, linear.observations) == (0, ())
+
+
+class Halved(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return torch.cdist(x, x)
+
+
+class TwoSizes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.halves = nn.ModuleList([Halved(), Halved()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * self.weight
+        with torch.no_grad():
+            first = self.halves[0](x)
+            second = self.halves[1](x[:, :2])
+        if x.sum() > 20:
+            return x.lgamma().sum() + first.sum()
+        return x.sum() + second.sum()
+
+
+def test_counts_are_the_calls_of_a_step_and_none_is_given_of_a_branch_that_the_last_one_did_not_take(
+    probed: Probe,
+) -> None:
+    def step(call: Callable[..., Any], index: int) -> None:
+        call(torch.full((2, 3, 4), 2.0 - index)).backward()
+
+    result = probed(TwoSizes(), run_step=step, steps=3)
+    findings = {finding.op: finding for finding in result.findings if finding.rule == "NST201"}
+    distance = findings["aten::_cdist_forward"]
+    assert (distance.calls_per_step, distance.exact) == (2, True)
+    assert {calls.pattern: calls.calls for calls in distance.modules} == {"halves.*": 2}
+    assert (findings["aten::lgamma"].calls_per_step, findings["aten::lgamma"].exact) == (None, None)
+    assert all(finding.exact is None for finding in result.findings if finding.rule in ("NST204", "NST205"))
