@@ -46,6 +46,15 @@ def list_(
         lines = [f"{op} {how}" for op, how in sorted(read.registered_by.items()) if match in op]
     if lines:
         emit(printable("\n".join(lines)))
+    elif cpu:
+        say(printable(f"no match for {match!r} among the ops known to have no kernel"))
+    else:
+        say(
+            printable(
+                f"no match for {match!r}: not in this list, so by this profile it runs on the CPU, or PyTorch computes"
+                f" it with other ops (smoketest explain {match})"
+            )
+        )
 
 
 @app.command("diff")

@@ -262,7 +262,7 @@ def row(finding: Finding, device_kind: str) -> list[str]:
     line = place(finding.site) if finding.site else no_place(finding)
     lines = [
         f"{head}{phase} ({finding.rule}{status})",
-        f"  {place(finding.site)}{f'  {finding.site.code}' if finding.site and finding.site.code else ''}",
+        f"  {line}{f'  {finding.site.code}' if finding.site and finding.site.code else ''}",
         f"  {often}{f', in {where}' if where else ''}",
         *([f"  {cause(finding)}"] if finding.message else []),
         *([f"  instead: {finding.remedy}"] if finding.remedy and finding.verdict != "allow" else []),
@@ -397,7 +397,6 @@ def _steps(report: Report) -> str:
 
 
 def _times(report: Report) -> str | None:
-    timed = [step for step in report.eager.steps if step.role == "timed"]
     parts = []
     for name in ("forward", "backward", "optimizer"):
         values = [value for step in report.eager.steady() if (value := getattr(step, f"{name}_ms")) is not None]

@@ -32,6 +32,12 @@ def test_list_names_kernels_and_how_they_are_registered() -> None:
     assert done.stderr.startswith("torch-neuronx-prerelease-2026-04 (PRE, 2026-04, torch 2.10): Read from a publicly")
 
 
+def test_list_says_what_it_means_that_nothing_matches() -> None:
+    done = smoketest("list", "linspace")
+    assert done.stdout == ""
+    assert "no match for 'linspace': not in this list, so by this profile it runs on the CPU" in done.stderr
+
+
 def test_list_names_what_runs_on_the_cpu() -> None:
     assert smoketest("list", "--cpu", "atan2").stdout == "aten::atan2\naten::atan2.out\naten::atan2_\n"
 
