@@ -41,6 +41,8 @@ class Net(torch.nn.Module):
             if self.act in ("sleep", "stubborn"):
                 print("asleep", flush=True)
                 time.sleep(600)
+        if self.act == "slow":
+            time.sleep(0.2)
         if self.act == "raise":
             raise ValueError("no good")
         return self.linear(x).atan()
@@ -150,7 +152,7 @@ def test_a_broken_check_among_others_gives_its_message_and_the_others_run(tmp_pa
     seen = report(tmp_path, "raises")
     assert seen["exit_code"] == 4
     assert "ValueError: no good" in seen["eager"]["reason"]
-    frame = '  File "net.py", line 24, in forward\n    raise ValueError("no good")\nValueError: no good\n'
+    frame = '  File "net.py", line 26, in forward\n    raise ValueError("no good")\nValueError: no good\n'
     assert frame in err, "the user's own traceback, as Python writes it"
     assert re.findall(r"^ *(\S+) +(PASS|FAIL|ERROR) +(\d+)", err, re.MULTILINE) == [
         ("broken.yaml", "ERROR", "2"), ("good", "PASS", "0"), ("raises", "ERROR", "4"), ("twin.yaml", "ERROR", "2"),
@@ -265,7 +267,7 @@ def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
 
 
 def test_on_a_terminal_progress_is_live(tmp_path: Path) -> None:
-    write(tmp_path, "net")
+    write(tmp_path, "net", "slow")  # as long as the display needs to show a step
     ours, theirs = pty.openpty()
     process = start(tmp_path, "net.yaml", "--no-compile", stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
