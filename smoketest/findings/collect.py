@@ -33,7 +33,7 @@ class Observation:
         site: the user's line; None when not known.
         module: qualified name of the nn.Module (``h.0.attn``); None when not known.
         shapes: signatures seen, such as ``f32[4, 128], i64[4]``.
-        calls: calls in the step (compile probe: nodes in the graphs).
+        calls: calls in the step (of breaks, compiles and graph inputs: how often).
         exact: False where `calls` is a lower bound.
         bytes: bytes that crossed between device and host in the step; None when not known.
         ms: milliseconds its calls took in the step, the device waited for around each; None but on a real device.

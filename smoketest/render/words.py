@@ -292,9 +292,7 @@ def amount(finding: Finding) -> str:
         return "in the whole run"
     if count is None:
         return "count not known"
-    if finding.rule in ("NST201", "NST202", "NST206"):
-        unit = ("graph node", "graph nodes")
-    elif finding.rule.startswith("NST2"):
+    if finding.rule.startswith("NST2") and finding.exact is None:  # breaks, compiles, inputs: no calls of an op
         unit = ("time", "times")
     else:
         unit = ("call at setup", "calls at setup") if finding.phase == "setup" else ("call per step", "calls per step")
