@@ -81,6 +81,8 @@ REWRITES: dict[str, str] = {
     "var": "Write `((x - x.mean(-1, keepdim=True)) ** 2).sum(-1) / (x.shape[-1] - 1)`; its root is the deviation.",
     "trace": "Write `(x * torch.eye(*x.shape, device=x.device)).sum()`.",
     "nansum": "Write `torch.where(torch.isnan(x), torch.zeros_like(x), x).sum()`.",
+    "vdot": "For real tensors write `torch.dot(x, y)`, which is the same. In spectral_norm the line is PyTorch's own:"
+    " write that parametrization with torch.dot, or accept it under gate.allow.",
     # Indexing, scattering, shapes
     "scatter_reduce": "A sum: `torch.zeros_like(out).index_add(0, index, src)`, or a selection matrix times src; a mean"
     " is that divided by the counts, made in the same way from ones. For amax and amin there is no short rewrite:"
@@ -104,7 +106,9 @@ REWRITES: dict[str, str] = {
     # Activations
     "_prelu_kernel": "Write `torch.relu(x) - w * torch.relu(-x)`.",
     "leaky_relu": "Write `torch.relu(x) - slope * torch.relu(-x)`.",
-    "elu": "Write `torch.relu(x) + alpha * (torch.exp(-torch.relu(-x)) - 1)`.",
+    "elu": "Write `scale * (torch.relu(x) + alpha * (torch.exp(-torch.relu(-x) * slope) - 1))`. In ELU scale and slope"
+    " are 1; in SELU scale is 1.0507009873554805, alpha 1.6732632423543773 and slope 1; in CELU scale is 1 and slope"
+    " 1 / alpha.",
     "hardtanh": "Write `x.clamp(low, high)`; ReLU6 is x.clamp(0, 6). At the limits clamp passes the gradient on and"
     " hardtanh does not.",
     "hardswish": "Write `x * (x + 3).clamp(0, 6) / 6`, or use SiLU.",
@@ -265,6 +269,11 @@ _SAME: dict[str, tuple[str, ...]] = {
         "_linalg_solve_ex",
         "linalg_solve_triangular",
         "linalg_lu_factor_ex",
+        "linalg_lu",
+        "linalg_lu_solve",
+        "linalg_ldl_solve",
+        "linalg_eig",
+        "linalg_householder_product",
         "linalg_ldl_factor_ex",
         "triangular_solve",
         "linalg_lstsq",

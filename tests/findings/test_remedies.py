@@ -148,3 +148,21 @@ def test_the_remedy_is_that_of_what_the_line_calls(op: str, called_as: str, code
     site = Site(file="m.py", line=1, code=code)
     found = merge([Observation("NST101", op=op, called_as=called_as, site=site)])[0].remedy
     assert found == (REWRITES | ADVICE)[meant]
+
+
+@pytest.mark.parametrize(
+    ("original", "given"),
+    [
+        ("F.elu(x)", {"scale": 1, "alpha": 1, "slope": 1}),
+        ("F.selu(x)", {"scale": 1.0507009873554805, "alpha": 1.6732632423543773, "slope": 1}),
+        ("F.celu(x, 0.5)", {"scale": 1, "alpha": 0.5, "slope": 1 / 0.5}),
+    ],
+)
+def test_the_remedy_of_elu_holds_for_all_that_call_it(original: str, given: dict[str, float]) -> None:
+    assert all(str(value) in REWRITES["elu"] for value in given.values() if value not in (1, 0.5, 2))
+    x = torch.linspace(-3, 3, 13)
+    torch.testing.assert_close(evaluate({"x": x, **given}, snippet("elu")), evaluate({"x": x}, original))
+
+
+def test_the_backward_of_a_solver_has_the_remedy_of_its_forward() -> None:
+    assert remedy_for("aten::linalg_lu_solve") == remedy_for("aten::_linalg_solve_ex.result")
