@@ -61,8 +61,8 @@ _LIBRARY = (
     " gate.allow with a reason."
 )
 _MASKS_OF_TRANSFORMERS = (
-    "it asks whether the attention mask hides anything. Leave attention_mask out where nothing is padded; else accept it"
-    " under gate.allow with a reason."
+    "it asks whether the attention mask hides anything. Leave attention_mask out where nothing is padded; else accept"
+    " it under gate.allow with a reason."
 )
 
 
