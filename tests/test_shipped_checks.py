@@ -1,4 +1,7 @@
-"""What four of the shipped checks promise (`make ecosystem` runs them all), run as a person runs them: one command, real worker processes."""
+"""What four of the shipped checks promise, run as a person runs them: one command, real worker processes.
+
+`make ecosystem` runs all of them.
+"""
 
 from __future__ import annotations
 
