@@ -107,7 +107,7 @@ REWRITES: dict[str, str] = {
     "_prelu_kernel": "Write `torch.relu(x) - w * torch.relu(-x)`.",
     "leaky_relu": "Write `torch.relu(x) - slope * torch.relu(-x)`.",
     "elu": "Write `scale * (torch.relu(x) + alpha * (torch.exp(-torch.relu(-x) * slope) - 1))`. In ELU scale and slope"
-    " are 1; in SELU scale is 1.0507009873554805, alpha 1.6732632423543773 and slope 1; in CELU scale is 1 and slope"
+    " are 1; in SELU scale is 1.0507009873554805, alpha 1.6732632423543772 and slope 1; in CELU scale is 1 and slope"
     " 1 / alpha.",
     "hardtanh": "Write `x.clamp(low, high)`; ReLU6 is x.clamp(0, 6). At the limits clamp passes the gradient on and"
     " hardtanh does not.",

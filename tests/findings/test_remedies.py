@@ -154,7 +154,7 @@ def test_the_remedy_is_that_of_what_the_line_calls(op: str, called_as: str, code
     ("original", "given"),
     [
         ("F.elu(x)", {"scale": 1, "alpha": 1, "slope": 1}),
-        ("F.selu(x)", {"scale": 1.0507009873554805, "alpha": 1.6732632423543773, "slope": 1}),
+        ("F.selu(x)", {"scale": 1.0507009873554805, "alpha": 1.6732632423543772, "slope": 1}),
         ("F.celu(x, 0.5)", {"scale": 1, "alpha": 0.5, "slope": 1 / 0.5}),
     ],
 )
