@@ -48,7 +48,8 @@ def cost(device: DeviceInfo, eager: EagerPart, findings: Iterable[Finding], plan
     part = CostPart(
         calls_per_step=_total(counts, traced),
         bytes_per_step=_total([finding.bytes_per_step for finding in fallbacks], traced),
-        exact=_exact(fallbacks) if traced else None,
+        # Of a step that did not come to its end the counts are lower bounds, whatever each of them says.
+        exact=_exact(fallbacks) if traced else False if fallbacks else None,
         host_syncs_per_step=_total([f.calls_per_step for f in in_step if f.rule == _HOST_SYNC], traced),
         plan_steps=plan.steps,
         price_per_hour=plan.price_per_hour,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["PARTS", "PartName", "part_of"]
+__all__ = ["PARTS", "STEPS_NOT_COMPILED", "PartName", "part_of"]
 
 PartName = Literal["eager", "compile", "parity"]
 PARTS: tuple[PartName, ...] = ("eager", "compile", "parity")
+STEPS_NOT_COMPILED = "compiling the rest of the steps"
+"""What is not checked where a step of the compile probe raises; why begins with ``in step 1 of 3``."""
 
 
 def part_of(rule: str) -> PartName:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Literal
 
 from smoketest.config.models import Allow, Gate
 from smoketest.findings.identity import functional_base
-from smoketest.findings.parts import part_of
+from smoketest.findings.parts import STEPS_NOT_COMPILED, part_of
 from smoketest.findings.report import Baseline as BaselineInfo
 from smoketest.findings.report import Finding, PartStatus, Report, Verdict
 from smoketest.findings.rules import RULES
@@ -37,6 +38,7 @@ _NOUNS = {
     "environment": ("environment fault", "environment faults"),
 }
 _MOST_NAMED = 3
+_IN_STEP = re.compile(r"in step \d+ of \d+")
 Status = Literal["pass", "fail", "error"]
 
 
@@ -231,6 +233,10 @@ def _gaps(report: Report) -> list[str]:
     gaps = []
     if not report.compile.graphs:
         gaps.append("no graph was captured for the compiler")
+    for entry in report.not_checked:
+        if entry.what == STEPS_NOT_COMPILED:
+            where = _IN_STEP.match(entry.why)
+            gaps.append(f"the compile probe stopped {where[0] if where else 'early'}")
     if report.compile.skipped_frames:
         gaps.append(f"Dynamo skipped {_count(report.compile.skipped_frames, ('frame', 'frames'))}, not probed")
     return gaps

@@ -143,7 +143,8 @@ class CaptureError:
         message: its first sentence.
         id: PyTorch's own id of the graph break, where it is one.
         frames: innermost first.
-        eager_too: the same step raises without torch.compile too, so that it is no matter of compiling.
+        eager: what the same step raised without torch.compile, type and text; None where it came to its end.
+        step: index of the step.
         own_run: it was raised while a captured graph was run op by op. The backend would have compiled it instead.
     """
 
@@ -151,8 +152,14 @@ class CaptureError:
     message: str
     id: str | None
     frames: Frames
-    eager_too: bool = False
+    eager: str | None = None
+    step: int = 0
     own_run: bool = False
+
+    @property
+    def eager_too(self) -> bool:
+        """Whether the same step raises without torch.compile too, so that it is no matter of compiling."""
+        return self.eager is not None
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,7 @@ def _capture(
     error = None
     runs: Counter[str] | None = None
     options: dict[str, Any] = {"dynamic": False, "fullgraph": fullgraph}
-    backends = {part: partial(recorder.backend, root=recorder.name_of(part)) for part in parts}
+    backends = {part: (name := recorder.name_of(part), partial(recorder.backend, root=name)) for part in parts}
     with (
         compat.fresh_dynamo(eager_backward),
         compat.kept_out_of_dynamo("smoketest"),
@@ -389,7 +396,7 @@ def _run(
     except Exception as raised:  # Dynamo, AOTAutograd, a kernel of the device or the user's code: all are reported
         text = _text_of(raised)
         with compat.derivatives_noted() as derivatives:
-            eager_too = _raises(run_step, model, index)
+            eager = _raised_without(run_step, model, index)
         # What cannot be differentiated twice is found in the second backward; it is the first that has the line.
         twice = derivatives[0] if derivatives and "double backward" in text else ()
         frames = twice or frames_of(text) or _traceback(raised)
@@ -398,7 +405,8 @@ def _run(
             message=_first_paragraph(text),
             id=break_id(text),
             frames=frames,
-            eager_too=eager_too,
+            eager=eager,
+            step=index,
             own_run=any(error in recorder.raised for error in _chain(raised)),
         )
     return None
@@ -418,13 +426,17 @@ def _chain(raised: BaseException | None) -> Iterator[BaseException]:
         raised = raised.__cause__ or raised.__context__
 
 
-def _raises(run_step: RunStep, model: nn.Module, index: int) -> bool:
-    """Whether the step raises without torch.compile too."""
+def _raised_without(run_step: RunStep, model: nn.Module, index: int) -> str | None:
+    """What the step raises without torch.compile, type and text; None where it comes to its end.
+
+    Nothing is compiled meanwhile: neither what is compiled in place, nor what the user's own code compiles.
+    """
     try:
-        run_step(model, index)
-    except Exception:  # whatever the user's code or the device raises
-        return True
-    return False
+        with compat.not_compiled_already(model), torch.compiler.set_stance("force_eager"):
+            run_step(model, index)
+    except Exception as raised:  # whatever the user's code or the device raises
+        return f"{type(raised).__name__}: {_first_paragraph(_text_of(raised))}"
+    return None
 
 
 def _traceback(raised: BaseException) -> Frames:

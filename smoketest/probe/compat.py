@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -182,19 +183,33 @@ def not_compiled_already(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def compiled_in_place(backends: Mapping[torch.nn.Module, Any], options: dict[str, Any]) -> Iterator[None]:
+def compiled_in_place(backends: Mapping[torch.nn.Module, tuple[str, Any]], options: dict[str, Any]) -> Iterator[None]:
     """Let the calls of each module be compiled with its backend, as ``nn.Module.compile`` does, which has no way back.
 
-    Nor does that one see a module of torch.nn itself, whose frames Dynamo does not start in: hence the wrapper.
+    Nor does that one see a module of torch.nn itself, whose frames Dynamo does not start in: hence the wrapper. It has
+    code of its own for each module, under the module's name: with one code for all, the first compile of the second
+    module would count as a recompile of the first.
+
+    Args:
+        backends: by module, its name and its backend.
+        options: of torch.compile.
     """
     before = [(module, module._compiled_call_impl) for module in backends]
     try:
-        for module, backend in backends.items():
-            module._compiled_call_impl = torch.compile(wrap_inline(module._call_impl), backend=backend, **options)
+        for module, (name, backend) in backends.items():
+            call = _own_code(wrap_inline(module._call_impl), name)
+            module._compiled_call_impl = torch.compile(call, backend=backend, **options)
         yield
     finally:
         for module, call in before:
             module._compiled_call_impl = call
+
+
+def _own_code(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function with a code object that no other function has: what Dynamo compiled is kept by that."""
+    given: Any = function
+    code = given.__code__.replace(co_name=name, co_qualname=name)
+    return types.FunctionType(code, given.__globals__, name, given.__defaults__, given.__closure__)
 
 
 def aot_backend(

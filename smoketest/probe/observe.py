@@ -239,6 +239,17 @@ _CALL_THE_MODEL = (
 )
 
 
+_UNCOMPILED_FOR_IT = (
+    "Take the gradient that is differentiated again (create_graph=True, such as a gradient penalty) through the "
+    "uncompiled module: leave that module uncompiled, or keep it beside its compiled form, as in "
+    "`compiled = torch.compile(net)`, and call `net` for the penalty and `compiled` for the rest."
+)
+_OUT_OF_IT = (
+    "Without torch.compile the step runs: keep the function of this line out of the compiled region with "
+    "@torch.compiler.disable, or rewrite it."
+)
+
+
 def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Iterator[Observation]:
     """Breaks, skipped frames, recompiles, and what torch.compile raised."""
     # With fullgraph the error that ends the step is the one that made Dynamo give the frame up.
@@ -271,6 +282,8 @@ def _error(error: CaptureError, policy: SitePolicy) -> Observation:
     rule = "NST205" if "RecompileLimit" in error.type else "NST204" if error.id else "NST202"
     in_backward = error.id is None and "backward" in error.message
     found = _about(rule, f"torch.compile raises {error.type}: {error.message}", error.id, policy.choose(error.frames))
+    if rule == "NST202":
+        found = replace(found, remedy=_UNCOMPILED_FOR_IT if "double backward" in error.message else _OUT_OF_IT)
     return replace(found, phase="backward") if in_backward else found
 
 

@@ -16,13 +16,14 @@ from typing import Literal
 from torch import nn
 
 from smoketest.findings import Finding, NotChecked, Observation, SitePolicy, merge
+from smoketest.findings.parts import STEPS_NOT_COMPILED
 from smoketest.findings.report import GraphInfo
 from smoketest.operators.decompositions import decomposition_table
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.probe import observe, observe_values
 from smoketest.probe.cache import CachedLowering, Lowers, cache_file
-from smoketest.probe.capture import Capture, CapturedGraph, RunStep, capture
+from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, RunStep, capture
 from smoketest.probe.graphs import (
     GraphSpec,
     HigherOrder,
@@ -105,6 +106,8 @@ class ProbeResult:
         failing: the graphs that were refused, for repro files (`smoketest.probe.repro.write`).
         lowering_skipped: why nothing was lowered, with what to type; None where it was.
         not_checked: what this result says nothing about.
+        failed: what the first step raises with and without torch.compile, so that the step was not seen whole; None
+            where it came to its end or the compiler is what ended it.
     """
 
     graphs: tuple[GraphInfo, ...] = ()
@@ -120,6 +123,7 @@ class ProbeResult:
     failing: Mapping[Key, FailingGraph] = field(default_factory=dict, repr=False)
     lowering_skipped: str | None = None
     not_checked: tuple[NotChecked, ...] = ()
+    failed: str | None = None
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -201,7 +205,8 @@ def probe(
         recompiles=len(seen.recompiles),
         failing=sweep.failing,
         lowering_skipped=missing,
-        not_checked=tuple(_not_checked(seen, sweep, missing)),
+        not_checked=tuple(_not_checked(seen, sweep, missing, steps)),
+        failed=_failed(seen.error, steps),
     )
 
 
@@ -434,7 +439,29 @@ def _is_symbolic(value: object) -> bool:
     return isinstance(value, Symbolic)
 
 
-def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None) -> Iterator[NotChecked]:
+def _stopped(error: CaptureError, steps: int) -> str:
+    """In which step the capture stopped, and at what."""
+    at, raised = f"in step {error.step + 1} of {steps}", f"{error.type}: {error.message}"
+    if error.own_run:
+        return (
+            f"{at} a captured graph cannot be run op by op on this device ({raised}), which says nothing of compiling"
+            " it"
+        )
+    if error.eager is None:
+        return f"{at} torch.compile raised {raised}; without torch.compile the same step runs"
+    if error.eager == raised:
+        return f"{at} the model's own code raised {raised}; run without torch.compile it raised the same"
+    return f"{at} the model's own code raised {raised}; run without torch.compile it raised {error.eager}"
+
+
+def _failed(error: CaptureError | None, steps: int) -> str | None:
+    """Why the probe says nothing of the model: the first step raises, and no compiler is needed for that."""
+    if error is None or error.step > 0 or error.own_run or not error.eager_too:
+        return None
+    return _stopped(error, steps)
+
+
+def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None, steps: int) -> Iterator[NotChecked]:
     if missing is not None:
         yield NotChecked(what="lowering", why=missing)
     yield NotChecked(
@@ -450,13 +477,7 @@ def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None) -> Iterator[
             why=f"its ops are in no graph: {broken.reason}",
         )
     if seen.error is not None:
-        why = f"a step raised {seen.error.type}" + (", without torch.compile too" if seen.error.eager_too else "")
-        if seen.error.own_run:
-            why = (
-                f"a captured graph cannot be run op by op on this device ({seen.error.type}: {seen.error.message}), "
-                "which says nothing of compiling it"
-            )
-        yield NotChecked(what="compiling the rest of the steps", why=why)
+        yield NotChecked(what=STEPS_NOT_COMPILED, why=_stopped(seen.error, steps))
     integers = observe_values.integers(seen.graphs)
     if integers is not None:
         yield integers

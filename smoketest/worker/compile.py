@@ -139,11 +139,14 @@ class ProbePhase:
 
 
 def _part(result: ProbeResult) -> CompilePart:
-    """The part of the report. Without torch-mlir it is skipped, and what Dynamo said is still told."""
+    """The part of the report. Without torch-mlir it is skipped, and what Dynamo said is still told.
+
+    Where the first step raises without torch.compile too it failed: what comes after was not looked at.
+    """
     skipped = result.lowering_skipped is not None
     return CompilePart(
-        status="skipped" if skipped else "ran",
-        reason=result.lowering_skipped,
+        status="failed" if result.failed else "skipped" if skipped else "ran",
+        reason=result.failed or result.lowering_skipped,
         graphs=result.graphs,
         ops_probed=None if skipped else result.ops_probed,
         ops_failed=None if skipped else result.ops_failed,

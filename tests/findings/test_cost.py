@@ -54,6 +54,11 @@ def test_without_fallbacks_the_cost_is_zero_and_without_a_traced_step_it_is_not_
     assert (part.calls_per_step, part.bytes_per_step, part.exact, part.host_syncs_per_step) == (None, None, None, None)
 
 
+def test_what_was_counted_in_a_step_that_did_not_come_to_its_end_is_a_lower_bound() -> None:
+    part = cost(EMULATED, eager(100.0, traced=False), found(fallback()))
+    assert (part.calls_per_step, part.bytes_per_step, part.exact) == (2, 1000, False)
+
+
 @pytest.mark.parametrize("missing", [{"calls": None}, {"bytes": None}, {"exact": False}])
 def test_a_count_that_is_missing_or_a_lower_bound_makes_the_sum_one(missing: dict[str, Any]) -> None:
     part = cost(EMULATED, eager(100.0), found(fallback(), fallback("aten::atan2", **missing)))

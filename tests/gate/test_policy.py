@@ -319,6 +319,11 @@ def report(**given: Any) -> Report:
             "clean in eager mode: 10 op calls, no denied finding, no warnings; no graph was captured for the compiler",
         ),
         (
+            {"not_checked": (NotChecked(what="compiling the rest of the steps", why="in step 1 of 3 it raised"),)},
+            "clean in eager mode: 10 op calls, no denied finding, no warnings; "
+            "the compile probe stopped in step 1 of 3",
+        ),
+        (
             {"not_checked": (NotChecked(what="fallbacks the device does not warn about", why="no op tracker"),)},
             "unknown: fallbacks were not checked (no op tracker), no warnings",
         ),

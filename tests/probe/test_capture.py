@@ -323,3 +323,20 @@ def test_networks_beside_a_module_of_torchscript_are_found_all_the_same() -> Non
 
     seen = capture(Pair(), step, steps=1)
     assert {origin.module for graph in seen.graphs for origin in graph.origins.values()} >= {"maker", "critic"}
+
+
+def test_the_first_compile_of_a_second_network_is_no_recompile_of_the_first() -> None:
+    model = nn.ModuleDict({"G": nn.Sequential(nn.Linear(4, 4), nn.Tanh()), "D": nn.Sequential(nn.Linear(4, 1))})
+
+    def step(_: Callable[..., Any], index: int) -> None:
+        model["D"](model["G"](torch.ones(3, 4))).sum().backward()
+
+    seen = capture(model, step, steps=1)
+    assert (len(seen.graphs), seen.recompiles) == (4, ())
+
+    def scored(_: Callable[..., Any], index: int) -> None:
+        model["D"](torch.ones(3, 4)).sum().backward()
+        step(_, index)
+
+    (again,) = capture(model, scored, steps=1).recompiles
+    assert (again.function, "requires_grad mismatch" in again.guard) == ("D", True)

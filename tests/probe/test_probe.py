@@ -464,7 +464,9 @@ def test_what_our_own_run_of_a_graph_raises_is_not_the_models_error_and_backward
     assert found(result, "NST202") == {}
     assert ("aten::lgamma", "backward") in found(result, "NST201")
     (note,) = [note for note in result.not_checked if note.what == "compiling the rest of the steps"]
-    assert note.why.startswith("a captured graph cannot be run op by op on this device (NotImplementedError: ")
+    assert note.why.startswith(
+        "in step 1 of 1 a captured graph cannot be run op by op on this device (NotImplementedError: "
+    )
 
 
 def test_what_torch_mlir_breaks_on_is_unknown_and_one_possible_finding_each(probed: Probe) -> None:
@@ -680,6 +682,63 @@ def test_without_torch_mlir_the_graph_breaks_are_still_listed(probed: Probe, mon
     linear = probed(Linear(), torch.rand(3, 4), process=None)
     assert {graph.status for graph in linear.graphs} == {"not_reached"}
     assert (linear.ops_probed, linear.observations) == (0, ())
+
+
+class Penalized(nn.Module):
+    """A GAN in small: its step calls the two networks alone, and differentiates the gradient of one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.G = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4), nn.Tanh())
+        self.D = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def test_what_only_torch_compile_raises_in_a_step_that_calls_two_networks_is_denied_with_its_text(
+    probed: Probe,
+) -> None:
+    model = Penalized()
+
+    def step(_: Callable[..., Any], index: int) -> None:
+        real = torch.rand(3, 4, requires_grad=True)
+        (slope,) = torch.autograd.grad(model.D(real).sum(), real, create_graph=True)
+        (model.D(model.G(torch.rand(3, 4))).mean() + slope.square().mean()).backward()
+
+    result = probed(model, run_step=step, steps=2)
+    refused = found(result, "NST202")[None, "backward"]
+    assert (refused.site and refused.site.line) == step.__code__.co_firstlineno + 2
+    text = "RuntimeError: torch.compile with aot_autograd does not currently support double backward"
+    assert refused.message == f"torch.compile raises {text}"
+    assert "call `net` for the penalty and `compiled` for the rest" in refused.remedy
+    assert result.failed is None
+    (why,) = [note.why for note in result.not_checked if note.what == "compiling the rest of the steps"]
+    assert why == f"in step 1 of 2 torch.compile raised {text}; without torch.compile the same step runs"
+
+
+def test_a_first_step_that_raises_without_torch_compile_too_fails_the_probe_with_both_texts(probed: Probe) -> None:
+    runs = [0]
+
+    def step(call: Callable[..., Any], index: int) -> None:
+        call(torch.rand(3, 4)).sum().backward()
+        runs[0] += 1
+        raise ValueError(f"no such label, run {runs[0]}")
+
+    result = probed(Gamma(), run_step=step)
+    assert result.failed == (
+        "in step 1 of 1 the model's own code raised ValueError: no such label, run 1; run without torch.compile it "
+        "raised ValueError: no such label, run 2"
+    )
+    assert ("aten::lgamma", "forward") in found(result, "NST201")
+
+
+def test_a_function_that_the_user_compiles_is_not_compiled_where_the_step_is_run_without(probed: Probe) -> None:
+    tanh = torch.compile(torch.tanh, backend="aot_eager")
+
+    def step(call: Callable[..., Any], index: int) -> None:
+        x = torch.rand(3, 4, requires_grad=True)
+        (slope,) = torch.autograd.grad(tanh(call(x)).sum(), x, create_graph=True)
+        slope.square().sum().backward()
+
+    assert (None, "backward") in found(probed(Linear(), run_step=step), "NST202")
 
 
 class Halved(nn.Module):
