@@ -177,7 +177,8 @@ class Watch:
         if isinstance(device, EmulatedAdapter):
             self._kernels = stack.enter_context(Kernels(device.device))
         taken = self._kernels.take if self._kernels is not None else tracker.take
-        self._witness = DispatchWitness(origins, context, device.torch_device, taken)
+        waited = self._kernels.waited if self._kernels is not None else None
+        self._witness = DispatchWitness(origins, context, device.torch_device, taken, waited=waited)
         stack.enter_context(Prints(self._witness))
         stack.enter_context(self._witness)
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
 from smoketest.witness.contract import host_tensors
-from smoketest.witness.hostsync import sync_cause
+from smoketest.witness.hostsync import sync_cause, waits_in
 from smoketest.witness.sites import Line, Origins
 
 __all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Relay", "Signature", "signature_text"]
@@ -102,6 +102,8 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         copied: how often the device copied to or from the host since it was last asked; None where nobody counts.
         before: told (op, module) before each op runs, for the breadcrumb; None if nobody wants to know.
         noted: told each call with a tensor of the device: op, arguments, named ones, result, names recorded on the CPU.
+        waited: a kernel that the host waited for since it was last asked, None where there was none; called around each
+            op. It tells of the reads within composites (allclose). None where nobody knows.
 
     Attributes:
         torch_device: as given.
@@ -121,9 +123,11 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before: Callable[[str, str | None], None] | None = None,
         copied: Callable[[], int] | None = None,
         noted: Callable[[Any, Any, Any, Any, Collection[str]], None] | None = None,
+        waited: Callable[[], str | None] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._noted = noted
+        self._waited = waited or (lambda: None)
         self._origins = origins
         self._context = context
         self.torch_device = torch_device
@@ -164,6 +168,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._before is not None:
             self._before(op, origin.module)
         self.strays.update((name, phase) for name in self._taken())
+        self._waited()
         if self._copied is not None:
             self._copied()
         signature = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors[:_MAX_TENSORS])
@@ -183,6 +188,8 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sync = None
         if on_device and not fell_back and not origin.in_optimizer and phase != "optimizer":
             sync = sync_cause(op, args, kwargs, tensors, result, self.torch_device)
+            if sync is None and (kernel := self._waited()) is not None and kernel != op:
+                sync = waits_in(kernel)
         key = OpKey(op, phase, origin.module, origin.line, frozenset(fell_back), on_device, sync)
         with self._lock:
             calls = self._calls_of(key, signature)

@@ -10,16 +10,18 @@ import torch
 import torch.distributions
 from torch import Tensor
 
-__all__ = ["sync_cause", "sync_message", "sync_remedy"]
+__all__ = ["sync_cause", "sync_message", "sync_remedy", "waits_in"]
 
 _MASKS = (torch.bool, torch.uint8)
 _CAUSES = {
-    **dict.fromkeys(("aten::_local_scalar_dense", "aten::equal"), "read"),
+    **dict.fromkeys(("aten::_local_scalar_dense", "aten::equal", "aten::allclose"), "read"),
+    "aten::_linalg_check_errors": "check",
+    "aten::repeat_interleave.Tensor": "repeat",
     **dict.fromkeys(("aten::_to_copy", "aten::copy_"), "copy"),
     **dict.fromkeys(
         (
             "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim",
-            "aten::unique_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor",
+            "aten::unique_consecutive", "aten::bincount",
         ),
         "size",
     ),
@@ -30,8 +32,10 @@ _CAUSES = {
 
 _MESSAGES = {
     "read": "a value of the device is read on the host (`.item()`, `float(t)`, `if t:`), which waits for the device",
+    "check": "a function of torch.linalg reads its error code on the host, which waits for the device",
     "copy": 'a tensor is copied from the device to the host (`.cpu()`, `.to("cpu")`), which waits for the device',
     "size": "the size of the result depends on values on the device, so the host has to read them first",
+    "repeat": "the size of the result is the sum of the repeats, so the host has to read them first",
     "mask": "indexing with a mask depends on values on the device, so the host has to read them first",
 }
 
@@ -42,7 +46,13 @@ _REMEDIES = {
     "read": "Choose with `torch.where` instead of `if`, keep numbers as tensors, and read what is printed once in many"
     " steps.",
     "copy": "Keep the tensor on the device, or copy it once in many steps.",
+    "check": "Use the form that leaves its error code on the device: `torch.linalg.solve_ex`, `inv_ex`, `cholesky_ex`,"
+    " `lu_factor_ex`, each with a result `info`.",
+    "inside": "The op itself asks for the value. Write what it computes with ops that do not (smoketest explain names"
+    " a rewrite where there is one), or accept it under gate.allow with a reason.",
     "size": _SAME_SIZE,
+    "repeat": "Give the size of the result where it is known: `torch.repeat_interleave(x, repeats, output_size=n)` does"
+    " not wait. Where it is not, pad to a maximum in the data loader.",
     "mask": _SAME_SIZE,
 }
 
@@ -69,7 +79,7 @@ _MASKS_OF_TRANSFORMERS = (
 def sync_cause(
     op: str, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor], result: Any, device: str
 ) -> str | None:
-    """Why the host waits for the device in a call: ``read``, ``copy``, ``size`` or ``mask``; None where it does not.
+    """Why the host waits for the device in a call, a key of the messages such as ``read``; None where it does not.
 
     It follows from what the call returns: a Python value, CPU memory, or a tensor whose size the values decide. Kernels
     that read values without need are hidden host work and no matter of the caller's.
@@ -86,11 +96,21 @@ def sync_cause(
         return None
     if cause == "mask":
         tensors = [index for index in args[1] if isinstance(index, Tensor) and index.dtype in _MASKS]
-    size_is_given = cause == "size" and kwargs.get("output_size") is not None
+    size_is_given = cause == "repeat" and kwargs.get("output_size") is not None
     no_wait = cause == "copy" and (kwargs.get("non_blocking") or not _is_on(result, "cpu"))
     if size_is_given or no_wait or not any(_is_on(tensor, device) for tensor in tensors):
         return None
     return cause
+
+
+def waits_in(kernel: str) -> str | None:
+    """Why the host waits for a kernel whatever its arguments are, such as ``read``; None where it does not.
+
+    Args:
+        kernel: full overload name.
+    """
+    cause = _CAUSES.get(kernel)
+    return cause if cause in ("read", "size", "repeat") else None
 
 
 def sync_message(cause: str) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from types import TracebackType
 from typing import Self
 
 from smoketest.devices.emulated.device import EmulatedDevice
+from smoketest.findings.report import Phase
+from smoketest.witness.context import Context
+from smoketest.witness.hostsync import waits_in
 
 __all__ = ["Kernels"]
 
@@ -20,16 +24,21 @@ class Kernels:
 
     Args:
         device: the emulated one, which has room for one observer at a time.
+        context: says in which phase the step is, for `waits`; None where there are no phases.
 
     Attributes:
         threads: identifiers of the threads in which kernels ran.
+        waits: how often each kernel that the host waits for ran on the device, by (name, phase).
     """
 
     name = "kernels"
     is_exact = True
 
-    def __init__(self, device: EmulatedDevice) -> None:
+    def __init__(self, device: EmulatedDevice, context: Context | None = None) -> None:
         self._device = device
+        self._context = context
+        self._waited: dict[int, str] = {}
+        self.waits: Counter[tuple[str, Phase | None]] = Counter()
         self._fell_back: dict[int, list[str]] = {}
         self.threads: set[int] = set()
 
@@ -46,6 +55,10 @@ class Kernels:
         """Names of the kernels that ran on the CPU on this thread since it last asked, one for each time."""
         return self._fell_back.pop(threading.get_ident(), [])
 
+    def waited(self) -> str | None:
+        """A kernel on this thread that the host waited for since it last asked; None where there was none."""
+        return self._waited.pop(threading.get_ident(), None)
+
     def leftovers(self) -> list[str]:
         """What no thread has taken, such as kernels that ran where no dispatch mode was active."""
         left = [name for names in self._fell_back.values() for name in names]
@@ -57,3 +70,6 @@ class Kernels:
         self.threads.add(thread)
         if fell_back:
             self._fell_back.setdefault(thread, []).append(name)
+        elif waits_in(name) is not None:
+            self._waited[thread] = name
+            self.waits[name, self._context.phase if self._context is not None else None] += 1

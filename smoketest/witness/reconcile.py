@@ -39,6 +39,7 @@ class Evidence:
             exact for composites too.
         registry: which ops have a kernel of the backend's, on a real device.
         timed: whether the times of calls are the device's own: on a real one, which its tracker waits for.
+        untrue: what fell back in steps under a dispatch mode alone (see `untraced`): no evidence.
         complete: whether the traced step came to its end; its counts are lower bounds where it did not.
     """
 
@@ -49,6 +50,7 @@ class Evidence:
     counted_by: Literal["tracker", "kernels"] = "tracker"
     registry: Registry = field(default_factory=Registry)
     timed: bool = False
+    untrue: set[tuple[str, Phase | None]] = field(default_factory=set)
     complete: bool = True
 
 
@@ -78,7 +80,7 @@ def observations(
             met |= {(name, key.phase), (untraced, key.phase)}
             seen = _traced(name, untraced, key, calls, profile, policy, warned, evidence)
             found.append(seen if evidence.complete else replace(seen, exact=False))
-    phases = {*met, *evidence.tracked}
+    phases = {*met, *evidence.tracked, *evidence.untrue}
     only_warned = {(seen.op, seen.phase) for seen in evidence.warned if not _accounted(seen.op, phases)}
     for name, phase in sorted((evidence.tracked | only_warned) - met, key=str):
         if name in raised or (phase is None and any(name == other for other, _ in met)):

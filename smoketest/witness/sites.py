@@ -6,8 +6,8 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cache
-from types import CodeType, FrameType, TracebackType
+from functools import cache, partial, wraps
+from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
@@ -131,8 +131,8 @@ class ModuleStack:
 
         return take_over
 
-    def _stack(self) -> list[tuple[str, bool, bool]]:
-        stack: list[tuple[str, bool, bool]] | None = getattr(self._stacks, "stack", None)
+    def _stack(self) -> list[tuple[str | None, bool, bool]]:
+        stack: list[tuple[str | None, bool, bool]] | None = getattr(self._stacks, "stack", None)
         if stack is None:
             stack = self._stacks.stack = []
         return stack
@@ -163,8 +163,30 @@ class ModuleStack:
 
         handle = module.register_forward_hook(pop, always_call=True)
 
-    def _push_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _push_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """An optimizer's step begins. A closure that it is given is the user's forward and backward, and none of it."""
         self._stack().append((type(optimizer).__name__, True, False))
+        first, *rest = args  # the optimizer itself
+        return (
+            (first, *(self._outside(value) for value in rest)),
+            {name: self._outside(value) for name, value in kwargs.items()},
+        )
+
+    def _outside(self, closure: Any) -> Any:
+        """`closure` made to run as if no optimizer called it; anything else as it is."""
+        if not isinstance(closure, (FunctionType, MethodType, partial)):
+            return closure
+
+        @wraps(closure)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            stack = self._stack()
+            stack.append((None, False, False))
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                stack.pop()
+
+        return run
 
     def _pop_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._pop_top()

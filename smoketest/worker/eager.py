@@ -35,6 +35,7 @@ from smoketest.witness.signatures import Signatures
 from smoketest.witness.sites import ModuleStack, Origins, StackWalker
 from smoketest.witness.threads import FollowThreads
 from smoketest.witness.tracker import Tracker
+from smoketest.witness.untraced import Waits, artefacts, believed, unseen_waits
 from smoketest.witness.warnings import FallbackWarnings
 from smoketest.worker import badvalues, copied, describe, exchange, sizing
 from smoketest.worker.again import StepAgain
@@ -93,6 +94,8 @@ class EagerRun:
         self.move: Move | None = None
         self.weights: dict[str, Tensor] | None = None
         self.again: StepAgain | None = None
+        self.kernels: Kernels | None = None  # of the traced step
+        self.unseen: list[Observation] = []  # host syncs of the untraced step alone
         self.stray_use: dict[str, str] = {}
         self.blamed: tuple[FailedOp | None, BaseException | None] = (None, None)
         self.hidden_threads = 0
@@ -138,12 +141,35 @@ class EagerRun:
         self.move.look_at_shared_buffers()
         with StepAgain(self.job, workload, index, self.context, self.off_the_record) as self.again:
             clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing, _say_nothing)
-            self.again.make_untraced(clock)
+            with self.waits_untraced() as waits:
+                self.again.make_untraced(clock)
             self.gather(clock, "timed")
             self.one_step(workload, index, "traced")
             traced = self.evidence.traced
             self.again.compare(self.steps[-1].loss, {name for key in traced for name in key.fell_back})
+            if self.again.untraced is not None:
+                self.believe_the_untraced(waits)
             self.again.record([step.loss for step in self.steps], self.weights)
+
+    def waits_untraced(self) -> AbstractContextManager[Waits | None]:
+        """Around the step that nobody watches: the emulated device's own kernels tell where the host waits in it."""
+        device, asked = self.job.device, self.job.check.witnesses
+        if not (isinstance(device, EmulatedAdapter) and asked.kernels and asked.dispatch):
+            return nullcontext()
+        _, origins = self.origins(None)
+        return Waits(device.device, self.context, origins)
+
+    def believe_the_untraced(self, waits: Waits | None) -> None:
+        """Where the step made from the same state without a mode took another way, that one is the user's step."""
+        if self.tracker.exists:
+            self.evidence.untrue = artefacts(self.evidence.traced, self.evidence.tracked)
+            self.evidence.traced = believed(self.evidence.traced, self.evidence.untrue)
+        if waits is not None and self.kernels is not None:
+            traced = self.evidence.traced
+            self.unseen = unseen_waits(waits.seen, self.kernels.waits, traced, self.job.policy)
+        if self.evidence.untrue or self.unseen:
+            self.known = ()
+            self.send_findings()
 
     @contextmanager
     def off_the_record(self) -> Iterator[None]:
@@ -264,6 +290,7 @@ class EagerRun:
     def gather(self, clock: StepClock, role: Role) -> None:
         """Add to the evidence what the tracker said in the phases of a step."""
         met = {name for key in self.evidence.traced for name in key.fell_back}  # a mode can change the names
+        met |= {name for name, _ in self.evidence.untrue}
         if role != "warmup":
             self.evidence.steady = (self.evidence.steady or set()) | clock.recorded
         self.evidence.tracked |= {seen for seen in clock.recorded if role != "traced" or seen[0] not in met}
@@ -279,7 +306,8 @@ class EagerRun:
         modules, origins = self.origins(workload)
         device = self.job.device
         asked = self.job.check.witnesses.kernels
-        kernels = Kernels(device.device) if asked and isinstance(device, EmulatedAdapter) else None
+        kernels = Kernels(device.device, self.context) if asked and isinstance(device, EmulatedAdapter) else None
+        self.kernels = kernels
         taken = kernels.take if kernels is not None else self.tracker.take
         self.signatures = Signatures(device.torch_device) if device.kind != "cpu" else None
         witness = DispatchWitness(
@@ -289,6 +317,7 @@ class EagerRun:
             taken,
             before=self.job.breadcrumb.op,
             noted=self.signatures.note if self.signatures is not None else None,
+            waited=kernels.waited if kernels is not None else None,
         )
         strays = self.move.strays if self.move is not None else []
         use = StrayUse(strays, device.torch_device) if strays else None
@@ -333,6 +362,7 @@ class EagerRun:
         if device.kind != "cpu":
             waits += hidden.doubles(self.evidence.traced, policy) + hidden.host_arguments(self.evidence.traced, policy)
             waits += hidden.copies(self.with_copies, policy)
+            waits += self.unseen
         past_ops = failures.continued(past, self.evidence.traced, policy)
         on_cpu = self.on_cpu if device.kind != "cpu" else "on plain CPU"
         not_finite = losses.not_finite(self.told_losses(), self.planned, on_cpu, self.cause, policy)
@@ -357,7 +387,7 @@ class EagerRun:
         seen = self.tell_failure(error, phase)
         where = "setup"
         if index is not None:
-            where = f"step {index + 1} of {self.planned} ({role}), {phase or 'no known phase'}"
+            where = f"step {index + 1} of {self.planned} ({role}), {seen.phase or phase or 'no known phase'}"
         self.finish("failed", f"{seen.op or 'the user code'} raised in {where}: {summary_of(error)}", seen.op)
 
     def tell_failure(self, error: BaseException, phase: Phase | None) -> Observation:

@@ -121,7 +121,7 @@ class _Watched(EagerRun):
             raise blame_user(error, "the script") from error
         phase = self.context.phase
         seen = self.tell_failure(error, phase)
-        where = f"step {len(self.steps) + 1} of {self.planned}, {phase or 'no known phase'}"
+        where = f"step {len(self.steps) + 1} of {self.planned}, {seen.phase or phase or 'no known phase'}"
         self.finish("failed", f"{seen.op or 'the script'} raised in {where}: {text}", seen.op)
 
     def tell_failure(self, error: BaseException, phase: Phase | None) -> Observation:
