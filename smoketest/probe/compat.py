@@ -194,7 +194,7 @@ def compiled_in_place(backends: Mapping[torch.nn.Module, tuple[str, Any]], optio
         backends: by module, its name and its backend.
         options: of torch.compile.
     """
-    before = [(module, module._compiled_call_impl) for module in backends]
+    before: list[tuple[torch.nn.Module, Any]] = [(module, module._compiled_call_impl) for module in backends]
     try:
         for module, (name, backend) in backends.items():
             call = _own_code(wrap_inline(module._call_impl), name)
