@@ -144,7 +144,7 @@ class CaptureError:
         id: PyTorch's own id of the graph break, where it is one.
         frames: innermost first.
         eager: what the same step raised without torch.compile, type and text; None where it came to its end.
-        step: index of the step.
+        step: index of the step; -1 where torch.compile does not take the model, before any step.
         own_run: it was raised while a captured graph was run op by op. The backend would have compiled it instead.
     """
 
@@ -164,7 +164,11 @@ class CaptureError:
 
 @dataclass(frozen=True)
 class Capture:
-    """All that torch.compile made of the steps; `inputs` are those of its forward graphs, each once."""
+    """All that torch.compile made of the steps; `inputs` are those of its forward graphs, each once.
+
+    `recurrent` is what Dynamo gave up for a recurrent module (``nn.LSTM``) as it was set; all else was captured with
+    ``torch._dynamo.config.allow_rnn = True`` then.
+    """
 
     graphs: tuple[CapturedGraph, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
@@ -172,6 +176,7 @@ class Capture:
     recompiles: tuple[Recompile, ...] = ()
     error: CaptureError | None = None
     inputs: tuple[GraphInput, ...] = ()
+    recurrent: tuple[SkippedFrame | GraphBreak, ...] = ()
 
 
 def capture(
@@ -195,15 +200,42 @@ def capture(
     """
     table = decomposition_table() if decompositions is None else decompositions
     with compat.not_compiled_already(model):
-        seen = _capture(model, run_step, steps, fullgraph, table)
-        if seen.error is not None and seen.error.own_run:
-            # A graph that cannot be run gives nothing to go backward from, so its backward graph is asked for with it.
-            seen = _capture(model, run_step, steps, fullgraph, table, eager_backward=True)
-        if not seen.graphs and not seen.skipped and seen.error is None:
-            # The step never calls the model itself: a GAN's calls its two networks. Each is compiled by itself then.
-            parts = _called_from_outside(model, run_step)
-            seen = _capture(model, run_step, steps, fullgraph, table, parts=parts) if parts else seen
+        seen = _captured(model, run_step, steps, fullgraph, table)
+        recurrent = tuple(_for_recurrence(seen))
+        if recurrent:
+            # One nn.LSTM can leave all that is called beside it in no graph: what comes after it is looked at as well.
+            with compat.recurrence_allowed():
+                seen = replace(_captured(model, run_step, steps, fullgraph, table), recurrent=recurrent)
     return seen
+
+
+def _captured(
+    model: nn.Module,
+    run_step: RunStep,
+    steps: int,
+    fullgraph: bool,
+    table: dict[Any, Callable[..., Any]],
+) -> Capture:
+    seen = _capture(model, run_step, steps, fullgraph, table)
+    if seen.error is not None and seen.error.own_run:
+        # A graph that cannot be run gives nothing to go backward from, so its backward graph is asked for with it.
+        seen = _capture(model, run_step, steps, fullgraph, table, eager_backward=True)
+    if not seen.graphs and not seen.skipped and seen.error is None:
+        # The step never calls the model itself: a GAN's calls its two networks. Each is compiled by itself then.
+        parts = _called_from_outside(model, run_step)
+        seen = _capture(model, run_step, steps, fullgraph, table, parts=parts) if parts else seen
+    return seen
+
+
+def _for_recurrence(seen: Capture) -> Iterator[SkippedFrame | GraphBreak]:
+    """What Dynamo gave up since it does not look into recurrent modules; the same with fullgraph, where it raises."""
+    error = seen.error
+    raised = (GraphBreak(error.message, error.id, error.frames),) if error is not None and error.id is not None else ()
+    return (one for one in (*seen.skipped, *seen.breaks, *raised) if _RECURRENT in one.reason)
+
+
+_RECURRENT = "RNN, GRU, or LSTM"
+"""In Dynamo's sentence of the modules that it does not trace unless ``allow_rnn`` is set."""
 
 
 def _capture(
@@ -230,7 +262,7 @@ def _capture(
             compiled = model if parts else torch.compile(model, backend=recorder.backend, **options)
         except Exception as raised:  # it sets an attribute of the model, which can be code of the user's
             message = f"it cannot wrap the model: {_first_paragraph(_text_of(raised))}"
-            return Capture(error=CaptureError(type(raised).__name__, message, None, _traceback(raised)))
+            return Capture(error=CaptureError(type(raised).__name__, message, None, _traceback(raised), step=-1))
         # The backend's fused attention is decomposed to plain matmuls; the math path is what it comes to.
         with sdpa_kernel(SDPBackend.MATH):
             for index in range(steps):

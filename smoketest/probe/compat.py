@@ -45,6 +45,7 @@ __all__ = [
     "kept_out_of_dynamo",
     "lookup_backend",
     "not_compiled_already",
+    "recurrence_allowed",
     "running_modules",
     "source_of",
 ]
@@ -203,6 +204,14 @@ def compiled_in_place(backends: Mapping[torch.nn.Module, tuple[str, Any]], optio
     finally:
         for module, call in before:
             module._compiled_call_impl = call
+
+
+@contextmanager
+def recurrence_allowed() -> Iterator[None]:
+    """Let Dynamo trace ``nn.RNN``, ``nn.GRU`` and ``nn.LSTM``, which it does not by default."""
+    dynamo: Any = torch._dynamo.config
+    with dynamo.patch(allow_rnn=True):
+        yield
 
 
 def _own_code(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -244,6 +244,19 @@ _UNCOMPILED_FOR_IT = (
     "uncompiled module: leave that module uncompiled, or keep it beside its compiled form, as in "
     "`compiled = torch.compile(net)`, and call `net` for the penalty and `compiled` for the rest."
 )
+_LET_IT_SET = (
+    "Let the model take the attributes that torch.compile sets on it (as nn.Module.__setattr__ does), or compile its "
+    "submodules instead."
+)
+_NO_RECURRENCE = (
+    "Dynamo does not trace nn.RNN, nn.GRU and nn.LSTM unless torch._dynamo.config.allow_rnn is set: as it was set, the "
+    "line, and what is called beside it, may run as plain Python, in no graph. The probe went on with allow_rnn = "
+    "True: its graphs are those captured so"
+)
+_ALLOW_RECURRENCE = (
+    "Set `torch._dynamo.config.allow_rnn = True` before the first call (PyTorch calls it experimental), or leave the "
+    "recurrent module uncompiled and compile the modules after it."
+)
 _OUT_OF_IT = (
     "Without torch.compile the step runs: keep the function of this line out of the compiled region with "
     "@torch.compiler.disable, or rewrite it."
@@ -257,6 +270,8 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
     for frame in skipped:
         message = f"Dynamo skipped {frame.function}(): it runs as plain Python, in no graph: {frame.reason}"
         yield _gave_up(message, frame.id, policy.choose(frame.frames))
+    for site in dict.fromkeys(policy.choose(one.frames) for one in seen.recurrent):
+        yield replace(_about("NST204", _NO_RECURRENCE, seen.recurrent[0].id, site), remedy=_ALLOW_RECURRENCE)
     told = {policy.choose(frame.frames) for frame in skipped}
     for broken in seen.breaks:
         site = policy.choose(broken.frames)
@@ -270,11 +285,12 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
     for again in recompiled(seen.recompiles):
         found = _about("NST205", again.message, None, policy.choose(again.frames))
         yield replace(found, calls=len(again.guards), remedy=again.remedy)
-    if not seen.graphs and not seen.skipped and seen.error is None:
+    if not seen.graphs and not seen.skipped and not seen.recurrent and seen.error is None:
         nothing = _about("NST204", "torch.compile found nothing to compile in the step", None, None)
         yield replace(nothing, remedy=_CALL_THE_MODEL)
-    # What our running of a captured graph raises is not what torch.compile raises.
-    if seen.error is not None and not seen.error.eager_too and not seen.error.own_run:
+    # What our running of a captured graph raises is not what torch.compile raises, nor what it raises with a switch
+    # that only the probe has set.
+    if seen.error is not None and not (seen.error.eager_too or seen.error.own_run or seen.recurrent):
         yield _error(seen.error, policy)
 
 
@@ -283,7 +299,8 @@ def _error(error: CaptureError, policy: SitePolicy) -> Observation:
     in_backward = error.id is None and "backward" in error.message
     found = _about(rule, f"torch.compile raises {error.type}: {error.message}", error.id, policy.choose(error.frames))
     if rule == "NST202":
-        found = replace(found, remedy=_UNCOMPILED_FOR_IT if "double backward" in error.message else _OUT_OF_IT)
+        twice = _UNCOMPILED_FOR_IT if "double backward" in error.message else _OUT_OF_IT
+        found = replace(found, remedy=_LET_IT_SET if error.step < 0 else twice)
     return replace(found, phase="backward") if in_backward else found
 
 

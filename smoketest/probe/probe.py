@@ -447,6 +447,8 @@ def _stopped(error: CaptureError, steps: int) -> str:
             f"{at} a captured graph cannot be run op by op on this device ({raised}), which says nothing of compiling"
             " it"
         )
+    if error.step < 0:
+        return f"in step 1 of {steps} torch.compile raised {raised}"
     if error.eager is None:
         return f"{at} torch.compile raised {raised}; without torch.compile the same step runs"
     if error.eager == raised:
@@ -468,6 +470,11 @@ def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None, steps: int) 
         what="the loss and the optimizer under torch.compile",
         why="the model is compiled; what is computed outside it runs op by op",
     )
+    if seen.recurrent:
+        yield NotChecked(
+            what="the graphs with torch._dynamo.config.allow_rnn as it was set",
+            why="Dynamo does not trace recurrent modules then: the probe set it to True and looked at those graphs",
+        )
     if seen.skipped:
         names = ", ".join(sorted({frame.function for frame in seen.skipped}))
         yield NotChecked(what=f"compiling {names}", why="Dynamo skipped it: its ops are in no graph")

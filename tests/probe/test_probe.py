@@ -776,3 +776,28 @@ def test_counts_are_the_calls_of_a_step_and_none_is_given_of_a_branch_that_the_l
     assert {calls.pattern: calls.calls for calls in distance.modules} == {"halves.*": 2}
     assert (findings["aten::lgamma"].calls_per_step, findings["aten::lgamma"].exact) == (None, None)
     assert all(finding.exact is None for finding in result.findings if finding.rule in ("NST204", "NST205"))
+
+
+class Recurrent(Weighted):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen, _ = self.cells(x * self.weight)
+        return torch.lgamma(seen.square() + 1)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_recurrent_module_does_not_hide_what_comes_after_it_and_the_switch_is_named(
+    probed: Probe, fullgraph: bool
+) -> None:
+    result = probed(Recurrent(), torch.rand(3, 2, 4), fullgraph=fullgraph)
+    assert ("aten::lgamma", "forward") in found(result, "NST201")
+    assert (result.skipped_frames, result.graph_breaks) == (0, 0)
+    (given_up,) = found(result, "NST204").values()
+    assert (given_up.site and given_up.site.line) == line(Recurrent, 1)
+    assert "The probe went on with allow_rnn = True" in given_up.message
+    assert (given_up.remedy or "").startswith("Set `torch._dynamo.config.allow_rnn = True` before the first call")
+    assert "the graphs with torch._dynamo.config.allow_rnn as it was set" in {note.what for note in result.not_checked}
+    assert torch._dynamo.config.allow_rnn is False
