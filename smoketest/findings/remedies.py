@@ -157,17 +157,22 @@ REWRITES: dict[str, str] = {
     " Work and memory grow with height times points; four gathers take less, but single gathers were reported to"
     " compile for hours.",
     # Embeddings, recurrent cells, complex numbers
-    "_embedding_bag": "With bags of one size: `F.embedding(ids, table).mean(1)`; pad ragged bags and weigh by a mask.",
+    "_embedding_bag": "With bags of one size: `F.embedding(ids, table).mean(1)` for mode='mean'; .sum(1) for 'sum',"
+    " after * weights[..., None] where there are per_sample_weights; .amax(1) for 'max'. Pad ragged bags in the data"
+    " loader, and weigh by a mask.",
     "_thnn_fused_lstm_cell": "PyTorch has no CPU kernel for the fused cell, so it cannot fall back either. Write the"
-    " cell out: `(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))` is the next c and torch.sigmoid(o) *"
-    " torch.tanh(c) the next h, with i, f, g, o = (F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, -1).",
+    " cell out: `(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))` is the next c; with that one,"
+    " torch.sigmoid(o) * torch.tanh(next_c) is the next h. There, i, f, g, o ="
+    " (F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, -1). A layer is a loop of it over time.",
     "_thnn_fused_gru_cell": "PyTorch has no CPU kernel for the fused cell, so it cannot fall back either. Write the"
     " cell out: `n + z * (h - n)` is the next h, with n = torch.tanh(i_n + r * h_n), r = torch.sigmoid(i_r + h_r),"
     " z = torch.sigmoid(i_z + h_z), and i_, h_ the chunks of the two linear maps.",
     "polar": "Keep real and imaginary parts as two real tensors: `torch.stack((a * c - b * s, a * s + b * c), -1)` is"
-    " (a + bi)(c + si), a rotation by the angle of c and s.",
+    " (a + bi)(c + si), a rotation by the angle of c and s. It goes where the two are multiplied, not"
+    " where one is made.",
     "_fft_r2c": "With a fixed length multiply by the constant matrices of the transform: `x @ cosines` is the real part"
-    " and -x @ sines the imaginary one. A long convolution by FFT is better written as a depthwise conv1d.",
+    " and -x @ sines the imaginary one. A causal convolution of length L by FFT is better written as"
+    " F.conv1d(F.pad(u, (L - 1, 0)), kernel.flip(-1)[:, None], groups=channels).",
 }
 
 ADVICE: dict[str, str] = {
@@ -175,8 +180,8 @@ ADVICE: dict[str, str] = {
     " truncated normals on the CPU before the model is moved.",
     "nonzero": "No rewrite of the same size: how many entries there are is only known on the host. Keep the full size"
     " and multiply by the mask, or pad to a maximum.",
-    "_unique2": "No rewrite of a fixed size. Find the distinct values in the data loader and pass them padded to a"
-    " maximum, with the inverse index.",
+    "_unique2": "No rewrite that is known to stay on the device. Find the distinct values in the data loader and pass"
+    " them padded to a maximum, with the inverse index.",
     "grid_sampler_3d": "No short rewrite: weigh by one hat function for each axis, as smoketest explain grid_sampler_2d"
     " shows it for images.",
     "_ctc_loss": "No short rewrite. Move the log-probabilities to the CPU once per step on purpose and accept it under"
@@ -188,7 +193,8 @@ ADVICE: dict[str, str] = {
     "linalg_cholesky_ex": "No rewrite: the device has no dense factorization or solver. Do it on the CPU on purpose,"
     " once per step, and accept it under gate.allow; for 2 x 2 and 3 x 3 matrices write the formula out.",
     "_fft_c2c": "No short rewrite: split real and imaginary parts and multiply by the cosine and sine matrices of the"
-    " fixed length. A long convolution by FFT is better written as a depthwise conv1d.",
+    " fixed length. A causal convolution of length L by FFT is better written as F.conv1d(F.pad(u, (L - 1, 0)),"
+    " kernel.flip(-1)[:, None], groups=channels): conv1d does not flip its kernel.",
     "_amp_update_scale": "Train with autocast in bfloat16, which needs no GradScaler.",
     "_fused_adam": "Use torch.optim.AdamW(fused=True), which has a kernel, or leave fused off.",
     "_sparse_coo_tensor_with_dims_and_tensors": "The device has no sparse kernels: build nn.Embedding with sparse=False"
