@@ -131,7 +131,9 @@ def test_an_op_without_a_remedy_that_met_complex_numbers_gets_theirs() -> None:
 def test_a_dynamic_shape_is_told_with_the_ops_own_remedy() -> None:
     (unique,) = merge([Observation(rule="NST206", op="aten::_unique2", phase="forward")])
     assert unique.remedy is not None
-    assert unique.remedy.startswith("No rewrite that is known to stay on the device. Find the distinct values in the data loader")
+    assert unique.remedy.startswith(
+        "No rewrite that is known to stay on the device. Find the distinct values in the data loader"
+    )
     (other,) = merge([Observation(rule="NST206", op="aten::view", phase="forward")])
     assert other.remedy is not None
     assert other.remedy.startswith("Give the tensor a fixed size")
