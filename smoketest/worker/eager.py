@@ -167,6 +167,12 @@ class EagerRun:
         if waits is not None and self.kernels is not None:
             traced = self.evidence.traced
             self.unseen = unseen_waits(waits.seen, self.kernels.waits, traced, self.job.policy)
+        if self.evidence.untrue:
+            names = ", ".join(f"{op} in {phase}" for op, phase in sorted(self.evidence.untrue, key=str))
+            self.job.note(
+                "fallbacks that only the traced step met, which are no findings",
+                f"PyTorch takes another way under a dispatch mode; no untraced step ran these on the CPU: {names}",
+            )
         if self.evidence.untrue or self.unseen:
             self.known = ()
             self.send_findings()

@@ -57,6 +57,8 @@ def test_a_fallback_of_the_traced_step_alone_is_no_finding_and_is_noted(report: 
     assert not [op for op, _ in fell_back if "atan2" in op]
     (note,) = [n.not_checked for n in report.of("note") if n.not_checked.what.startswith("what an untraced step")]
     assert "aten::atan2 ran on the CPU in the traced step only" in note.why
+    (dropped,) = [n.not_checked for n in report.of("note") if n.not_checked.what.startswith("fallbacks that only")]
+    assert dropped.why.endswith("aten::atan2.out in forward, aten::cumprod.out in backward")
 
 
 def test_a_value_that_is_read_in_the_untraced_step_alone_is_told_at_the_line_of_its_op(report: Any) -> None:
