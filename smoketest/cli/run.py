@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smoketest.cli.choices import metavar, one_of, price
+from smoketest.cli.options import Debug, Output, PrintedForm, Quiet
 from smoketest.cli.show import Form, printed
 
 if TYPE_CHECKING:
@@ -76,19 +77,8 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value, such as training.seed=1; repeatable."),
     ] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Leave the compile probe out.")] = False,
-    output: Annotated[
-        str,
-        typer.Option("--output", metavar="DIR", help="Gets NAME/report.json, .md, .html and log/; - for stdout only."),
-    ] = "reports",
-    form: Annotated[
-        Form,
-        typer.Option(
-            "--format",
-            parser=one_of(Form),
-            metavar=metavar(Form),
-            help="Form of what is printed; all but terminal need --output -.",
-        ),
-    ] = Form.terminal,
+    output: Output = "reports",
+    form: PrintedForm = Form.terminal,
     stop_at_error: Annotated[
         bool,
         typer.Option(
@@ -134,8 +124,8 @@ def run(
     strict_baseline: Annotated[
         bool, typer.Option("--strict-baseline", help="Fail too where the baseline has what nothing needs any more.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show frames of smoketest itself in errors.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    debug: Debug = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run checks: a few training steps on a device, and the compile probe.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smoketest.cli.choices import metavar, one_of
+from smoketest.cli.options import Debug, Output, PrintedForm, Quiet
 from smoketest.cli.run import DeviceName, details, folder_for, progress_for
 from smoketest.cli.show import Form, printed
 
@@ -45,21 +46,10 @@ def script(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, metavar="SECONDS", help="For the script, and for the probe.")
     ] = 1800,
-    output: Annotated[
-        str,
-        typer.Option("--output", metavar="DIR", help="Gets NAME/report.json, .md, .html and log/; - for stdout only."),
-    ] = "reports",
-    form: Annotated[
-        Form,
-        typer.Option(
-            "--format",
-            parser=one_of(Form),
-            metavar=metavar(Form),
-            help="Form of what is printed; all but terminal need --output -.",
-        ),
-    ] = Form.terminal,
-    debug: Annotated[bool, typer.Option("--debug", help="Show frames of smoketest itself in errors.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    output: Output = "reports",
+    form: PrintedForm = Form.terminal,
+    debug: Debug = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a training script as it is, and stop it after some optimizer steps.
 
