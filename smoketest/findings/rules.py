@@ -57,7 +57,7 @@ _ALL = (
          " tensors, set attributes before the first call, and call in one mode."),
     Rule("NST206", "dynamic_shape", "deny", "dynamic or data-dependent shape in a graph",
          "Give the tensor a fixed size: a mask instead of a selection, or padding to a maximum."),
-    Rule("NST207", "compiler_limit", "warn", "lowers, but a documented compiler limit applies",
+    Rule("NST207", "compiler_limit", "warn", "lowers, but a known limit of the Neuron compiler applies",
          "Follow the remedy documented for the error code."),
     Rule("NST208", "parity", "deny", "compiled result differs from the eager one",
          "Compare the named graph in both modes."),
