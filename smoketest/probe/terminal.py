@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import sys
+import termios
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 __all__ = ["Overheard", "overheard"]
 
 _KEPT = 64 * 1024
+_PATIENCE = 1.0
+"""Seconds to wait for what is written already, should the listener be kept from reading it."""
 
 
 class Overheard:
@@ -18,14 +24,34 @@ class Overheard:
 
     def __init__(self) -> None:
         self._tail = b""
+        self._lock = threading.Lock()
+        self._pipes: set[int] = set()
 
-    def add(self, data: bytes) -> None:
-        """Keep more."""
-        self._tail = (self._tail + data)[-_KEPT:]
+    def listen_to(self, pipe: int) -> None:
+        """Know of a pipe that will be read."""
+        self._pipes.add(pipe)
+
+    def read(self, pipe: int) -> bytes:
+        """Take what a pipe holds, waiting for it; empty once nobody can write to it any more."""
+        ready = select.poll()
+        ready.register(pipe, select.POLLIN)
+        ready.poll()
+        with self._lock:  # so that nobody finds the pipe empty and its content not kept yet
+            data = os.read(pipe, 65536)
+            self._tail = (self._tail + data)[-_KEPT:]
+            if not data:
+                self._pipes.discard(pipe)
+        return data
 
     def text(self) -> str:
-        """What is kept."""
-        return self._tail.decode(errors="replace")
+        """What was written up to now: a listener that has not come to read it yet is waited for."""
+        _flush()
+        until = time.monotonic() + _PATIENCE
+        while True:
+            with self._lock:
+                if not any(map(_waiting, self._pipes)) or time.monotonic() > until:
+                    return self._tail.decode(errors="replace")
+            time.sleep(0.001)
 
 
 @contextmanager
@@ -48,10 +74,10 @@ def _heard(descriptor: int, heard: Overheard) -> Iterator[None]:
     os.close(writing)
 
     def pass_on() -> None:
-        while data := os.read(reading, 65536):
-            heard.add(data)
+        while data := heard.read(reading):
             _write(kept, data)
 
+    heard.listen_to(reading)
     listener = threading.Thread(target=pass_on, daemon=True)
     listener.start()
     try:
@@ -64,6 +90,11 @@ def _heard(descriptor: int, heard: Overheard) -> Iterator[None]:
         if not listener.is_alive():
             os.close(reading)
             os.close(kept)
+
+
+def _waiting(pipe: int) -> int:
+    """Bytes written to a pipe that nobody has read."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _write(descriptor: int, data: bytes) -> None:

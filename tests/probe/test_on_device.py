@@ -6,6 +6,7 @@ somebody waits for the device. With doubles of torch-neuronx: test_on_device_dou
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from smoketest.findings.report import Finding
 from smoketest.probe.compat import boxed
 from smoketest.probe.compiler_errors import read_failure
 from smoketest.probe.on_device import DeviceRun, run_on_device
+from smoketest.probe.terminal import overheard
 
 REJECTED = (
     "Compilation error occurred on Neuron for operation=torch_compile;\n"
@@ -373,6 +375,13 @@ def test_a_code_that_only_the_compilers_process_prints_is_heard(
     finding = only(run(Compiler(refusing=refuse)))
     assert "[NCC_EVRF013] (exit code 70): [ERROR] [NCC_EVRF013] topk on int64 is not supported" in finding.message
     assert "topk on int64" in capfd.readouterr().err, "and it is passed on"
+
+
+def test_what_is_written_is_heard_however_late_the_listener_comes_to_read_it() -> None:
+    with overheard() as heard:
+        for number in range(300):
+            os.write(2, f"line {number}\n".encode())
+            assert heard.text().endswith(f"line {number}\n")
 
 
 def test_the_model_and_the_random_state_are_left_as_they_were(run: Callable[..., DeviceRun]) -> None:
