@@ -28,6 +28,9 @@ _LARGEST = 64 * 2**20
 class Lowers(Protocol):
     """Something that lowers graphs: a `LoweringProcess`, with or without a cache in front."""
 
+    def start(self) -> None:
+        """Begin to start it where it will be needed."""
+
     def hello(self) -> Hello:
         """What it says of itself."""
 
@@ -82,6 +85,11 @@ class CachedLowering:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.process.__exit__(kind, error, trace)
+
+    def start(self) -> None:
+        """Begin to start the process where the cache is empty; else it may not be needed at all."""
+        if self._hello is None:
+            self.process.start()
 
     def hello(self) -> Hello:
         """What the process says of itself, or said when it was last started."""

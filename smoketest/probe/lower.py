@@ -54,7 +54,7 @@ def missing_reason() -> str | None:
 class LoweringProcess:
     """A process that lowers graphs. Use as a context manager.
 
-    It is started with the first graph, and anew after a graph that crashed or hung it.
+    It is started with the first graph unless `start` was called, and anew after a graph that crashed or hung it.
 
     Args:
         command: what to run; the default is `smoketest.probe.lowering_worker` under this interpreter.
@@ -63,7 +63,7 @@ class LoweringProcess:
     def __init__(self, command: tuple[str, ...] | None = None) -> None:
         self._command = command or (sys.executable, "-m", "smoketest.probe.lowering_worker")
         self._process: subprocess.Popen[bytes] | None = None
-        self._hello: Hello | None = None
+        self._hello: Hello | None = None  # of the process that runs
         self.started = 0
 
     def __enter__(self) -> LoweringProcess:
@@ -74,15 +74,20 @@ class LoweringProcess:
     ) -> None:
         self._stop(kill=True)  # it holds nothing that is worth the second it takes to end by itself
 
+    def start(self) -> None:
+        """Start it without waiting for it: its imports take seconds, in which there may be other work to do."""
+        if self._process is None:
+            self._spawn()
+
     def hello(self, timeout: float = _START_TIMEOUT) -> Hello:
         """What the process said of itself, starting it if it is not running.
 
         Raises:
             CannotStart: it does not start.
         """
-        if self._process is None:
-            self._start(timeout)
-        assert self._hello is not None
+        self.start()
+        if self._hello is None:
+            self._hello = self._greeting(timeout)
         return self._hello
 
     def lower(self, graph: GraphSpec, timeout: float) -> Lowered:
@@ -110,7 +115,7 @@ class LoweringProcess:
         except (EOFError, OSError):
             return Crashed(self._stop(), unknown)
 
-    def _start(self, timeout: float) -> None:
+    def _spawn(self) -> None:
         # It lowers for the backend; where that is installed, it must neither load it nor take its core.
         environment = dict(os.environ, OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         # A process group of its own: Ctrl-C is the parent's to handle, and a kill reaches whatever it started.
@@ -123,13 +128,16 @@ class LoweringProcess:
             start_new_session=True,
             bufsize=0,
         )
+        self._hello = None
         self.started += 1
+
+    def _greeting(self, timeout: float) -> Hello:
         try:
             hello = self._receive(time.monotonic() + timeout)
         except (EOFError, TimeoutError) as error:
             raise CannotStart(f"the lowering process does not start ({self._stop()})") from error
         assert isinstance(hello, Hello)
-        self._hello = hello
+        return hello
 
     def _receive(self, deadline: float) -> object:
         assert self._process is not None

@@ -174,15 +174,16 @@ def probe(
         process: where graphs are lowered, left running; one of its own behind the cache on disk by default.
     """
     tell = on_progress or (lambda what, done, total: None)
-    tell("capture", 0, 1)
-    seen = capture(
-        model, run_step, steps=steps, fullgraph=fullgraph, decompositions=decomposition_table(profile.decompositions)
-    )
-    tell("capture", 1, 1)
-    sweep = _Sweep(seen, site_policy)
     missing = missing_reason() if process is None else None
-    if missing is None:
-        with CachedLowering(cache_file()) if process is None else nullcontext(process) as running:
+    with CachedLowering(cache_file()) if process is None else nullcontext(process) as running:
+        if missing is None:
+            running.start()  # beside the capture
+        tell("capture", 0, 1)
+        table = decomposition_table(profile.decompositions)
+        seen = capture(model, run_step, steps=steps, fullgraph=fullgraph, decompositions=table)
+        tell("capture", 1, 1)
+        sweep = _Sweep(seen, site_policy)
+        if missing is None:
             try:
                 sweep.lower(running, Judge(running, profile, op_timeout), tell)
             except CannotStart as error:  # a torch-mlir that does not fit, such as the one torch-neuronx brings

@@ -36,6 +36,7 @@ def test_answers_of_a_first_probe_are_there_for_a_second_that_starts_no_process(
     assert isinstance(answers[2], Answer)
     assert answers[2].limits == (Hit("NCC_EVRF062", "stablehlo.power", "op"),)
     with CachedLowering(file, LoweringProcess(NEVER)) as second:
+        second.start()
         assert second.hello() == known
         assert [second.lower(graph, 60.0) for graph in (SINH, LGAMMA, POWER)] == answers
         assert second.process.started == 0

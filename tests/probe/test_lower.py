@@ -73,6 +73,13 @@ def test_a_process_that_does_not_start_is_an_error_that_says_how_it_ended() -> N
         process.lower(ADD, 30)
 
 
+def test_a_process_started_early_is_the_one_that_lowers() -> None:
+    with LoweringProcess() as process:
+        process.start()
+        assert process.lower(ADD, 60) == Answer("stablehlo")
+        assert process.started == 1
+
+
 def test_what_to_type_is_said_where_torch_mlir_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing_reason() is None
     monkeypatch.setattr(lower.importlib.util, "find_spec", lambda name: None)
