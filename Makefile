@@ -20,7 +20,7 @@ test: lint ## Lint, types and tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 shipped: $(INSTALLED) ## The shipped checks as pytest items, alone and spread by pytest-xdist: the same outcomes (10 minutes)
-	$(BIN)/python tests/pytest_plugin/shipped.py
+	$(BIN)/python -m tests.pytest_plugin.shipped
 
 parity: $(INSTALLED) ## Healthy models against plain CPU: 5 models, 3 precisions, 6 optimizers, 20 seeds (25 minutes)
 	$(BIN)/python tests/worker/parity_runs.py 20
