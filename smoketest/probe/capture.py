@@ -8,16 +8,18 @@ are run as they are, op by op, on whatever device the tensors are on.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import fx, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
 
 from smoketest.operators.decompositions import decomposition_table
 from smoketest.probe import compat
@@ -25,22 +27,29 @@ from smoketest.probe.from_fx import graph_spec, value_spec
 from smoketest.probe.graphs import GraphSpec, TensorSpec, name_of
 
 __all__ = [
+    "HANDED_ON",
+    "RESUMED",
     "Capture",
     "CaptureError",
     "CapturedGraph",
+    "Compile",
     "GraphBreak",
     "GraphInput",
     "Origin",
-    "Recompile",
     "RunStep",
     "SkippedFrame",
     "capture",
+    "name_in_words",
     "unchanged",
 ]
 
 Direction = Literal["forward", "backward"]
 Frames = tuple[tuple[str, int], ...]
 RunStep = Callable[[Callable[..., Any], int], None]
+Role = Literal["weight", "argument", "intermediate", "other"]
+
+RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
+"""Dynamo's name of the rest of a function, by the function and the line of the graph break before it."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,11 @@ class GraphInput:
         value: shape and dtype; None where its shape is not known beforehand.
         frames: of the line that takes it first, innermost first.
         module: that takes it first.
+        role: a parameter or buffer; an argument that the model was called with; a local that is neither, so that the
+            step made it before this graph; or something else, such as an attribute that is no buffer.
+        source: where Dynamo took it from, in its words (``L['y']``); None where it does not say.
+        after_line: of the graph break that the graph comes after, where it is the rest of a function.
+        requires_grad: whether it takes part in the backward.
     """
 
     name: str
@@ -100,6 +114,10 @@ class GraphInput:
     value: TensorSpec | None
     frames: Frames = ()
     module: str | None = None
+    role: Role = "other"
+    source: str | None = None
+    after_line: int | None = None
+    requires_grad: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -126,12 +144,26 @@ class SkippedFrame:
 
 
 @dataclass(frozen=True)
-class Recompile:
-    """A function was compiled once more; `guard` is what had changed, in Dynamo's words."""
+class Compile:
+    """A function was compiled.
 
+    Attributes:
+        number: Dynamo's own of the function; every instance of a class shares the functions of the class.
+        function: its name as Dynamo has it.
+        frames: where it is defined.
+        step: index of the step that it was compiled in.
+        guard: what had changed since it was compiled before, in Dynamo's words; None the first time.
+        module: whose call was running; None where that is not known, as of a function that left no graph.
+        inputs: the tensors that its graph takes.
+    """
+
+    number: str
     function: str
-    guard: str
     frames: Frames
+    step: int = 0
+    guard: str | None = None
+    module: str | None = None
+    inputs: tuple[GraphInput, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,17 +198,23 @@ class CaptureError:
 class Capture:
     """All that torch.compile made of the steps; `inputs` are those of its forward graphs, each once.
 
-    `recurrent` is what Dynamo gave up for a recurrent module (``nn.LSTM``) as it was set; all else was captured with
+    `compiles` are of functions as Dynamo sees them, in order, and hold no frame that it skipped. `recurrent` is what
+    Dynamo gave up for a recurrent module (``nn.LSTM``) as it was set; all else was captured with
     ``torch._dynamo.config.allow_rnn = True`` then.
     """
 
     graphs: tuple[CapturedGraph, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
-    recompiles: tuple[Recompile, ...] = ()
+    compiles: tuple[Compile, ...] = ()
     error: CaptureError | None = None
     inputs: tuple[GraphInput, ...] = ()
     recurrent: tuple[SkippedFrame | GraphBreak, ...] = ()
+
+    @property
+    def recompiles(self) -> tuple[Compile, ...]:
+        """The compiles of a function that had been compiled before."""
+        return tuple(one for one in self.compiles if one.guard is not None)
 
 
 def capture(
@@ -250,6 +288,7 @@ def _capture(
     recorder = _Recorder(model, decompositions)
     error = None
     runs: Counter[str] | None = None
+    ends: list[int] = []
     options: dict[str, Any] = {"dynamic": False, "fullgraph": fullgraph}
     backends = {part: (name := recorder.name_of(part), partial(recorder.backend, root=name)) for part in parts}
     with (
@@ -270,8 +309,13 @@ def _capture(
                 if error is not None:
                     break
                 runs, recorder.runs = recorder.runs, Counter()
+                ends.append(len(compat.frame_records()))
         graphs = (replace(graph, runs=None if runs is None else runs[graph.id]) for graph in recorder.graphs)
-        return Capture(tuple(graphs), *_around_the_graphs(), error, tuple(recorder.inputs))
+        tried = compat.frame_records()
+        steps_of = [bisect_right(ends, place) for place in range(len(tried))]
+        compiles = tuple(_compiles(zip(tried, steps_of, strict=True), recorder.compiled))
+        inputs = tuple(dict.fromkeys(_inputs(tried, recorder.compiled)))
+        return Capture(tuple(graphs), _breaks(), tuple(_skipped(tried)), compiles, error, inputs)
 
 
 def _called_from_outside(model: nn.Module, run_step: RunStep) -> tuple[nn.Module, ...]:
@@ -301,13 +345,17 @@ def _called_from_outside(model: nn.Module, run_step: RunStep) -> tuple[nn.Module
 
 
 class _Recorder:
-    """Numbers the graphs Dynamo finds and writes down what AOTAutograd makes of each."""
+    """Numbers the graphs Dynamo finds and writes down what AOTAutograd makes of each.
+
+    Attributes:
+        compiled: by Dynamo's name of a compile, the module that was running and the inputs of the graph.
+    """
 
     def __init__(self, model: nn.Module, decompositions: dict[Any, Callable[..., Any]]) -> None:
         self.graphs: list[CapturedGraph] = []
         self.raised: list[Exception] = []
         self.runs: Counter[str] = Counter()
-        self.inputs: dict[GraphInput, None] = {}
+        self.compiled: dict[str, tuple[str, tuple[GraphInput, ...]]] = {}
         self._decompositions = decompositions
         self._names: dict[int, str] = {id(module): name for name, module in model.named_modules()}
         self._names[id(model)] = self._root = type(model).__name__
@@ -325,7 +373,7 @@ class _Recorder:
         lines = (frames_of(node.meta.get("stack_trace")) for node in graph.graph.nodes if node.op.startswith("call"))
         first = next(filter(None, lines), ())
         running = self._running() or root or self._root
-        self.inputs.update(dict.fromkeys(self._inputs(graph, inputs, running)))
+        self.compiled[compat.compile_id() or ""] = running, tuple(self._inputs(graph, inputs, running))
 
         def write_down(direction: Direction) -> compat.Compiler:
             def compiler(lowered: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
@@ -361,18 +409,23 @@ class _Recorder:
     def _inputs(self, graph: fx.GraphModule, values: list[Any], running: str) -> Iterator[GraphInput]:
         """The tensors among `values`, which Dynamo's graph takes."""
         placeholders = (node for node in graph.graph.nodes if node.op == "placeholder")
+        given = _given_to_the_model()
         for node, value in zip(placeholders, values, strict=False):
             if not isinstance(value, torch.Tensor):
                 continue
             spec = value_spec(value)
             user = next(iter(node.users), node)
+            source = compat.source_of(node)
             yield GraphInput(
-                name=_from_source(compat.source_of(node) or node.name),
+                name=name_in_words(source or node.name),
                 device=value.device.type,
                 contiguous=value.layout != torch.strided or value.is_contiguous(),
                 value=spec if isinstance(spec, TensorSpec) else None,
                 frames=frames_of(user.meta.get("stack_trace")),
                 module=self._module(user, running) or running,
+                role=_role(source or "", compat.example_of(node), given),
+                source=source,
+                requires_grad=value.requires_grad,
             )
 
     def _module(self, node: fx.Node, running: str) -> str | None:
@@ -403,11 +456,41 @@ def _from_path(path: str) -> str:
     return re.sub(r"\[['\"]?([^\]'\"]+)['\"]?\]", r".\1", inner).strip(".")
 
 
-def _from_source(source: str) -> str:
+def _given_to_the_model() -> list[torch.Tensor]:
+    """The tensors among the arguments of the outermost module that is running."""
+    *_, (_, args, kwargs) = [(None, (), {}), *compat.running_modules()]
+    return list(_tensors_in((args, kwargs)))
+
+
+def _tensors_in(held: Any) -> Iterator[torch.Tensor]:
+    for leaf in tree_leaves(held):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif isinstance(leaf, Mapping):  # a class of its own, such as a tokenizer's BatchEncoding
+            yield from _tensors_in(list(leaf.values()))
+
+
+_WEIGHT = re.compile(r"\b_(?:parameters|buffers)\[")
+_LOCAL = re.compile(r"(?:L\['\w+'\]|___stack\d+)(?:\[[^\]]+\])*")
+
+
+def _role(source: str, value: torch.Tensor | None, given: list[torch.Tensor]) -> Role:
+    if _WEIGHT.search(source) or isinstance(value, nn.Parameter):
+        return "weight"
+    if any(value is one for one in given):
+        return "argument"
+    return "intermediate" if value is not None and _LOCAL.fullmatch(source) else "other"
+
+
+HANDED_ON = "a value of before the graph break"
+"""Dynamo hands on what lies on Python's stack at a graph break, which has no name."""
+
+
+def name_in_words(source: str) -> str:
     """In the user's words: ``L['self']._modules['conv']._parameters['weight']`` -> ``self.conv.weight``."""
     inner = re.sub(r"^[LG]\['([^']+)'\]", r"\1", source)
     if inner.startswith("___stack"):
-        return "a value of before the graph break"
+        return HANDED_ON
     return re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", inner)
 
 
@@ -480,21 +563,38 @@ def _traceback(raised: BaseException) -> Frames:
     return tuple(reversed(found))
 
 
-def _around_the_graphs() -> tuple[tuple[GraphBreak, ...], tuple[SkippedFrame, ...], tuple[Recompile, ...]]:
-    breaks = tuple(
+def _breaks() -> tuple[GraphBreak, ...]:
+    return tuple(
         GraphBreak(_first_paragraph(seen.reason), break_id(seen.reason), seen.frames, seen.rest_skipped)
         for seen in compat.break_records()
     )
-    skipped, recompiles = [], []
-    for frame in compat.frame_records():
-        definition = ((frame.file, frame.line),)
+
+
+def _skipped(tried: Iterable[compat.FrameRecord]) -> Iterator[SkippedFrame]:
+    for frame in tried:
         if frame.error is not None:
-            frames = ((frame.error_place,) if frame.error_place else ()) + definition
-            reason = _first_paragraph(frame.error)
-            skipped.append(SkippedFrame(frame.name, reason, break_id(frame.error), frames))
-        elif frame.recompile_reason:
-            recompiles.append(Recompile(frame.name, frame.recompile_reason, definition))
-    return breaks, tuple(skipped), tuple(recompiles)
+            frames = ((frame.error_place,) if frame.error_place else ()) + ((frame.file, frame.line),)
+            yield SkippedFrame(frame.name, _first_paragraph(frame.error), break_id(frame.error), frames)
+
+
+Compiled = Mapping[str, tuple[str, tuple[GraphInput, ...]]]
+
+
+def _compiles(tried: Iterable[tuple[compat.FrameRecord, int]], compiled: Compiled) -> Iterator[Compile]:
+    for frame, step in tried:
+        if frame.error is None:
+            module, inputs = compiled.get(frame.compile_id, (None, ()))
+            number, place = frame.compile_id.partition("/")[0], ((frame.file, frame.line),)
+            yield Compile(number, frame.name, place, step, frame.recompile_reason or None, module, inputs)
+
+
+def _inputs(tried: Iterable[compat.FrameRecord], compiled: Compiled) -> Iterator[GraphInput]:
+    """The inputs of all graphs; of the rest of a function with the line of the graph break before it."""
+    names = {frame.compile_id: frame.name for frame in tried}
+    for compile_id, (_, inputs) in compiled.items():
+        resumed = RESUMED.fullmatch(names.get(compile_id, ""))
+        line = int(resumed[2]) if resumed else None
+        yield from (replace(one, after_line=line) for one in inputs)
 
 
 _BREAK_ID = re.compile(r"/(gb\d+)\.html", re.IGNORECASE)

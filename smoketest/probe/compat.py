@@ -40,6 +40,7 @@ __all__ = [
     "core_decompositions",
     "derivatives_noted",
     "dynamo_is_off",
+    "example_of",
     "frame_records",
     "fresh_dynamo",
     "kept_out_of_dynamo",
@@ -103,6 +104,9 @@ def fresh_dynamo(eager_backward: bool = False) -> Iterator[None]:
         for message in _OF_DYNAMO:
             warnings.filterwarnings("ignore", message=message)
         stack.enter_context(_reasons_kept())
+        before: Any = dynamo_utils._compilation_metrics.maxlen
+        dynamo_utils.set_compilation_metrics_limit(_MOST_COMPILES)
+        stack.callback(dynamo_utils.set_compilation_metrics_limit, before)
         _forget()
         stack.callback(_forget)
         yield
@@ -112,6 +116,10 @@ _OF_DYNAMO = (
     r"The \.grad attribute of a Tensor that is not a leaf",  # it looks at its intermediate values
     r"Dynamo detected a call to a `functools\.lru_cache`",  # it traces into the function all the same
 )
+
+
+_MOST_COMPILES = 100_000
+"""Dynamo keeps a record of its last 64 compiles, and a backward graph is one of them."""
 
 
 def _forget() -> None:
@@ -266,6 +274,12 @@ def source_of(placeholder: torch.fx.Node) -> str | None:
     name = getattr(getattr(placeholder.meta.get("grapharg"), "source", None), "name", None)
     said = name() if callable(name) else name
     return None if said is None else str(said)
+
+
+def example_of(placeholder: torch.fx.Node) -> torch.Tensor | None:
+    """The tensor that Dynamo's graph was traced with in the place of an input, while it is being compiled."""
+    example = getattr(placeholder.meta.get("grapharg"), "example", None)
+    return example if isinstance(example, torch.Tensor) else None
 
 
 def lookup_backend(name: str) -> Callable[..., Any] | None:

@@ -282,7 +282,7 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
             )
             what = what if broken.rest_skipped else "graph break"
             yield _gave_up(f"{what}: {broken.reason}", broken.id, site)
-    for again in recompiled(seen.recompiles):
+    for again in recompiled(seen.compiles):
         found = _about("NST205", again.message, None, policy.choose(again.frames))
         yield replace(found, calls=len(again.guards), remedy=again.remedy)
     if not seen.graphs and not seen.skipped and not seen.recurrent and seen.error is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from smoketest.findings import NotChecked, Observation, SitePolicy
-from smoketest.probe.capture import CapturedGraph, GraphInput, Origin
+from smoketest.probe.capture import HANDED_ON, CapturedGraph, GraphInput, Origin
 from smoketest.probe.graphs import NodeSpec, Ref, TensorSpec, inputs_of, values
 from smoketest.probe.observe import WITNESS, calls_of
 
@@ -43,9 +43,32 @@ def inputs(taken: Iterable[GraphInput], policy: SitePolicy) -> Iterator[Observat
         if on_device and one.device == "cpu":
             yield _about("NST102", one, policy, f"{one.name} is on the CPU: {_ON_CPU}", _MOVE)
         if not one.contiguous:
-            yield _about("NST102", one, policy, f"{one.name} is not contiguous: {_STRIDED}", _MAKE_CONTIGUOUS)
+            message = f"{_named(one)} is not contiguous: {_STRIDED}"
+            yield _about("NST102", one, policy, message, _made_contiguous(one))
         if one.value is not None and one.value.dtype == torch.float64:
             yield _about("NST207", one, policy, f"{one.name} is of float64: {_DOUBLE}", _USE_FLOAT32)
+
+
+def _named(one: GraphInput) -> str:
+    """An input by its name; a local that the step made with where, and where Dynamo has it from."""
+    if one.role != "intermediate":
+        return one.name
+    made = (
+        "made earlier in the step"
+        if one.after_line is None
+        else f"made before the graph break of line {one.after_line}"
+    )
+    return f"{'a value' if one.name == HANDED_ON else one.name}, {made} (Dynamo's source: {one.source}),"
+
+
+def _made_contiguous(one: GraphInput) -> str:
+    if one.role != "intermediate":
+        return _MAKE_CONTIGUOUS
+    if one.after_line is None:
+        where, removed = "where it is made", "the graph break or skipped function that lies between"
+    else:
+        where, removed = f"before the graph break of line {one.after_line}", "that break"
+    return f"Make it contiguous {where}, with `.contiguous()`, or remove {removed}: one graph hands nothing over."
 
 
 def _about(rule: str, one: GraphInput, policy: SitePolicy, message: str, remedy: str) -> Observation:

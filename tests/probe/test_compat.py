@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import types
 from pathlib import Path
 
 import torch
 import torch._dynamo
 from torch._dynamo import trace_rules
+from torch._dynamo import utils as dynamo_utils
 
 from smoketest.probe import compat
 
@@ -51,6 +53,18 @@ def test_a_skipped_frame_leaves_a_record_with_an_error_and_no_break() -> None:
         (record,) = [frame for frame in compat.frame_records() if frame.name == "is_skipped"]
     assert record.error is not None
     assert record.error_place == (HERE, line_of(is_skipped) + 2)
+
+
+def test_every_frame_is_recorded_however_many_there_are() -> None:
+    before = dynamo_utils._compilation_metrics.maxlen
+    assert before == 64
+    with compat.fresh_dynamo():
+        for number in range(70):
+            code = is_recompiled.__code__.replace(co_name=f"f{number}", co_qualname=f"f{number}")
+            torch.compile(types.FunctionType(code, globals()), backend="eager", dynamic=False)(torch.ones(2))
+        names = [frame.name for frame in compat.frame_records()]
+    assert names == [f"f{number}" for number in range(70)]
+    assert dynamo_utils._compilation_metrics.maxlen == before
 
 
 def test_a_recompile_says_what_had_changed() -> None:

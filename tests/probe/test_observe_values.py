@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import UserDict
+
 import torch
+import torch._dynamo
 from torch import nn
 
 from smoketest.findings import Finding, merge
@@ -60,6 +63,72 @@ def test_strided_inputs_and_64_bit_floats_are_told_where_they_come_in(probed: Pr
         "no values are looked at, and 3 nodes and inputs of graphs are of int64, which a pre-release of April 2026 "
         "computed as 32-bit integers"
     )
+
+
+class Breaking(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned = x.t().sin()
+        torch._dynamo.graph_break()
+        return turned * 2
+
+
+class Looping(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x
+        for _ in range(2):
+            torch._dynamo.graph_break()
+            y = self.part(x.t().sin())
+        return y
+
+    def part(self, y: torch.Tensor) -> torch.Tensor:
+        return y + 1
+
+
+COPIED = "is not contiguous: the device's kernels take contiguous tensors only, so it is possibly copied in every call"
+
+
+def strided(probed: Probe, model: nn.Module) -> Finding:
+    result = probed(model, torch.ones(2, 3, requires_grad=True))
+    (found,) = (f for f in merge(result.observations) if f.rule == "NST102")
+    return found
+
+
+def test_what_a_step_hands_over_a_graph_break_is_told_at_the_break_and_not_of_the_batch(probed: Probe) -> None:
+    found, line = strided(probed, Breaking()), Breaking.forward.__code__.co_firstlineno + 2
+    assert found.site is not None
+    assert found.site.line == line + 1
+    assert (
+        found.message == f"turned, made before the graph break of line {line} (Dynamo's source: L['turned']), {COPIED}"
+    )
+    assert found.remedy == (
+        f"Make it contiguous before the graph break of line {line}, with `.contiguous()`, or remove that break: one "
+        "graph hands nothing over."
+    )
+
+
+def test_what_a_step_hands_to_a_function_compiled_by_itself_is_told_so(probed: Probe) -> None:
+    found = strided(probed, Looping())
+    assert found.message == f"y, made earlier in the step (Dynamo's source: L['y']), {COPIED}"
+    assert found.remedy == (
+        "Make it contiguous where it is made, with `.contiguous()`, or remove the graph break or skipped function that "
+        "lies between: one graph hands nothing over."
+    )
+
+
+def test_an_argument_of_the_model_that_comes_after_a_break_is_told_of_the_batch(probed: Probe) -> None:
+    class Late(nn.Module):
+        def forward(self, x: torch.Tensor, batch: UserDict[str, torch.Tensor]) -> torch.Tensor:
+            y = x + 1
+            torch._dynamo.graph_break()
+            z = batch["late"]
+            torch._dynamo.graph_break()
+            return y * z
+
+    late, x = torch.ones(3, 2).t(), torch.ones(2, 3, requires_grad=True)
+    result = probed(Late(), run_step=lambda call, _: call(x, UserDict(late=late)).sum().backward())
+    (found,) = (f for f in merge(result.observations) if f.rule == "NST102")
+    assert found.message.startswith("z is not contiguous: ")
+    assert found.remedy == "Make it contiguous once, before the first call, with `.contiguous()`."
 
 
 def test_dense_inputs_on_a_cpu_are_not_told_of(probed: Probe) -> None:
