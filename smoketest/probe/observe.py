@@ -31,6 +31,9 @@ __all__ = [
 WITNESS = frozenset({"compile_probe"})
 # Dynamo's ids of "the size of this op's result depends on values": with static shapes no graph can hold the op.
 _DATA_DEPENDENT = frozenset({"GB0036", "GB0037", "GB0246"})
+# Dynamo's ids of "the op itself raises, whatever it is given": of tensors on two devices, and of other arguments.
+_TWO_DEVICES = "GB5173"
+_RAISED_BY_THE_OP = frozenset({_TWO_DEVICES, "GB0112", "GB4315"})
 _OPERATOR = re.compile(r"Operator `aten\.(\w+)\.(\w+)`")
 
 
@@ -257,6 +260,10 @@ _ALLOW_RECURRENCE = (
     "Set `torch._dynamo.config.allow_rnn = True` before the first call (PyTorch calls it experimental), or leave the "
     "recurrent module uncompiled and compile the modules after it."
 )
+_BESIDE_THE_REST = (
+    "Move the tensor that is on the CPU with the model: register it as a buffer (`register_buffer`), or make it on the "
+    "input's device (`device=x.device`)."
+)
 _OUT_OF_IT = (
     "Without torch.compile the step runs: keep the function of this line out of the compiled region with "
     "@torch.compiler.disable, or rewrite it."
@@ -267,6 +274,9 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
     """Breaks, skipped frames, recompiles, and what torch.compile raised."""
     # With fullgraph the error that ends the step is the one that made Dynamo give the frame up.
     skipped = () if fullgraph and seen.error else seen.skipped
+    # What the code raises by itself is no matter of compiling: the eager part tells it, with what to do.
+    if seen.error is not None and seen.error.eager_too:
+        skipped = tuple(frame for frame in skipped if frame.id not in _RAISED_BY_THE_OP)
     for frame in skipped:
         message = f"Dynamo skipped {frame.function}(): it runs as plain Python, in no graph: {frame.reason}"
         yield _gave_up(message, frame.id, policy.choose(frame.frames))
@@ -306,6 +316,8 @@ def _error(error: CaptureError, policy: SitePolicy) -> Observation:
 
 def _gave_up(message: str, break_id: str | None, site: Site | None) -> Observation:
     """NST204; NST206 where Dynamo gave up because a size depends on values, which no rewriting of the line cures."""
+    if break_id == _TWO_DEVICES:
+        return replace(_about("NST204", message, break_id, site), remedy=_BESIDE_THE_REST)
     if break_id not in _DATA_DEPENDENT:
         return _about("NST204", message, break_id, site)
     named = _OPERATOR.search(message)

@@ -152,7 +152,7 @@ class Move:
         self._shared = []
 
     def observations(self, use: Mapping[str, str], error: str | None) -> list[Observation]:
-        """What the move changed, one observation for a place in the code.
+        """What the move changed: of a place in the code one observation for each module that is concerned, all alike.
 
         Args:
             use: of the traced step: how strays were used, by name (see `StrayUse`).
@@ -173,7 +173,7 @@ class Move:
         places: dict[Line | None, list[_Change]] = {}
         for change in changes:
             places.setdefault(change.line, []).append(change)
-        return [self._observation(line, found) for line, found in places.items()]
+        return [seen for line, found in places.items() for seen in self._of_place(line, found)]
 
     def harmless(self, use: Mapping[str, str]) -> str | None:
         """One sentence on the tensors that stayed on the CPU and did no harm in the traced step; None without any."""
@@ -191,18 +191,19 @@ class Move:
         ]
         return "; ".join(parts) if parts else None
 
-    def _observation(self, line: Line | None, found: list[_Change]) -> Observation:
+    def _of_place(self, line: Line | None, found: list[_Change]) -> Iterator[Observation]:
         texts = list(dict.fromkeys(change.text for change in found))
         more = f"; and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
-        module = next((change.module for change in found if change.module is not None), None)
-        return Observation(
-            rule="NST107",
-            phase="setup",
-            site=self._policy.site(*line) if line is not None else None,
-            module=module or (type(self.model).__name__ if module == "" else None),
-            witnesses=frozenset({"move"}),
-            message="; ".join(texts[:_MOST_NAMED]) + more,
-        )
+        named = dict.fromkeys(change.module for change in found if change.module is not None)
+        for module in named or (None,):
+            yield Observation(
+                rule="NST107",
+                phase="setup",
+                site=self._policy.site(*line) if line is not None else None,
+                module=type(self.model).__name__ if module == "" else module,
+                witnesses=frozenset({"move"}),
+                message="; ".join(texts[:_MOST_NAMED]) + more,
+            )
 
     def _untied(self, after: Mapping[str, Tensor]) -> Iterator[_Change]:
         for group in _groups({name: id(known.tensor) for name, known in self._parameters.items()}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import types
 from pathlib import Path
 
@@ -65,6 +66,16 @@ def test_every_frame_is_recorded_however_many_there_are() -> None:
         names = [frame.name for frame in compat.frame_records()]
     assert names == [f"f{number}" for number in range(70)]
     assert dynamo_utils._compilation_metrics.maxlen == before
+
+
+def test_what_an_op_raises_has_the_ids_of_the_registry() -> None:
+    registry = json.loads((Path(torch._dynamo.__file__).parent / "graph_break_registry.json").read_text())
+    titles = {number: registry[number][0]["Gb_type"] for number in ("GB5173", "GB0112", "GB4315")}
+    assert titles == {
+        "GB5173": "Tensor device mismatch",
+        "GB0112": "TypeError when making fake tensor call",
+        "GB4315": "RuntimeError when making fake tensor call",
+    }
 
 
 def test_a_recompile_says_what_had_changed() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoketest.findings import SitePolicy
+from smoketest.findings import SitePolicy, merge
 from smoketest.witness.moved import Move
 
 HERE = SitePolicy(Path(__file__).parent)
@@ -141,6 +141,23 @@ def test_a_tensor_left_behind_is_a_finding_where_it_meets_the_device() -> None:
     ]
     assert told(move, error="ValueError: no") == []
     assert len(told(move, error="RuntimeError: Expected all tensors to be on the same device")) == 5
+
+
+class Windowed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = torch.hann_window(4)
+
+
+def test_every_module_that_left_a_tensor_at_a_line_is_named() -> None:
+    move = moved(nn.ModuleDict({"left": Windowed(), "right": Windowed()}))
+    (found,) = merge(move.observations({"left.window": "mixed", "right.window": "mixed"}, None))
+    assert [module.pattern for module in found.modules] == ["left", "right"]
+    assert found.calls_per_step is None
+    assert found.message == "; ".join(
+        f"{side}.window stayed on the CPU: it is neither parameter nor buffer, and `.to()` moves no others"
+        for side in ("left", "right")
+    )
 
 
 def test_what_does_no_harm_is_said_in_one_sentence() -> None:
