@@ -35,16 +35,22 @@ class WorkerProcess:
         command: what to run.
         write_request: called with the number of the event pipe's writing end, before the start.
         passed: numbers of other files that the worker gets.
+        waits: whether it waits for `go`; else it begins at once.
 
     Attributes:
         events: the event pipe's reading end.
         output: the reading end of the pipe that stdout and stderr go to.
-        started: when, on the monotonic clock.
+        started: when it was started, or let go, on the monotonic clock.
         ended: those of the two pipes that nobody writes to any more.
     """
 
     def __init__(
-        self, command: Sequence[str], write_request: Callable[[int], None], passed: Sequence[int] = ()
+        self,
+        command: Sequence[str],
+        write_request: Callable[[int], None],
+        passed: Sequence[int] = (),
+        *,
+        waits: bool = False,
     ) -> None:
         self.events, writing = _pipe()
         self.output, output_writing = _pipe()
@@ -55,7 +61,7 @@ class WorkerProcess:
             write_request(writing)
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
                 stdout=output_writing,
                 stderr=output_writing,
                 pass_fds=(writing, *passed),
@@ -74,6 +80,18 @@ class WorkerProcess:
         self._partial_size = 0
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
+
+    def go(self) -> None:
+        """Let a worker begin that waits. One that is dead shows as any other does."""
+        self.started = time.monotonic()
+        self._signal_group(signal.SIGCONT)
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._process.stdin.fileno(), b"\n")
+
+    def pause(self) -> None:
+        """Stop a worker that waits where it is, until `go`."""
+        self._signal_group(signal.SIGSTOP)
 
     @property
     def pid(self) -> int:
@@ -125,6 +143,8 @@ class WorkerProcess:
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=10)
+        if self._process.stdin is not None:
+            self._process.stdin.close()  # empty: what went through it was flushed
         self._close_pipes()
         return self._process.returncode
 
@@ -164,6 +184,11 @@ class WorkerProcess:
 def worker_command(module: str, request: Path) -> list[str]:
     """The command line of a worker."""
     return [sys.executable, "-m", module, str(request)]
+
+
+def waiting_command(module: str, request: Path, imports: Sequence[str]) -> list[str]:
+    """The command line of a worker that imports modules (``module`` or ``module:name``) and waits for `go`."""
+    return [sys.executable, "-m", "smoketest.worker.early", module, str(request), *imports]
 
 
 def _environment() -> dict[str, str]:

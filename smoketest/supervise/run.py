@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import importlib.metadata
+import importlib.util
 import json
 import platform
 import selectors
@@ -26,6 +27,7 @@ from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
 from smoketest.supervise.baselines import Held, read_baseline, write_baseline
 from smoketest.supervise.compilers import CompileWatch
+from smoketest.supervise.early import early_imports
 from smoketest.supervise.files import CappedLog, Journal, PassedFile, locked, prepare_folder, write_atomically
 from smoketest.supervise.names import names_here
 from smoketest.supervise.opening import OPENING, ended, not_answering, noted, without_it
@@ -42,7 +44,7 @@ from smoketest.supervise.outcome import (
     describe_death,
 )
 from smoketest.supervise.output import HeardOps, with_heard
-from smoketest.supervise.process import LineTooLong, WorkerProcess, worker_command
+from smoketest.supervise.process import LineTooLong, WorkerProcess, waiting_command, worker_command
 from smoketest.supervise.progress import NoProgress, Progress
 from smoketest.supervise.reference import Exchange, no_reference
 from smoketest.supervise.signals import Interrupts
@@ -300,6 +302,23 @@ class _Part:
         return Crashed(describe_death(code, self.name, self.where()), self.log.last_lines())
 
 
+@dataclass(frozen=True)
+class _Worker:
+    """A worker process, the files it was given, and its own number of the pipe it sends events through."""
+
+    process: WorkerProcess
+    log: CappedLog
+    crumb: PassedFile
+    request: PassedFile
+    events: int
+
+    def close(self) -> None:
+        """End it: it is not needed."""
+        self.process.close()
+        for file in (self.log, self.crumb, self.request):
+            file.close()
+
+
 class _Run:
     """The workers of one check, side by side."""
 
@@ -313,6 +332,7 @@ class _Run:
         self.interrupts = interrupts
         self.logs = logs
         self.exchange = Exchange(wanted=check.parity.enabled)
+        self.prepared: dict[str, _Worker] = {}  # that import, and wait for their turn
         self.running: dict[str, _Part] = {}
         self.over: dict[str, Record] = {}
         self.timed_part_over = False
@@ -326,6 +346,7 @@ class _Run:
         try:
             if self.options.eager:
                 self._start("eager", self.check.training.timeout)
+                self._prepare_compile()
             else:
                 self._end("eager", Record(Skipped("left out: the compile probe alone was asked for")))
             while _PARTS - self.over.keys() or self.running:
@@ -344,6 +365,8 @@ class _Run:
             for part in list(self.running.values()):  # a second Ctrl-C, or a fault of ours
                 part.process.close()
                 part.close()
+            for worker in self.prepared.values():
+                worker.close()
             self.selector.close()
             self.journal.close()
             self.exchange.close()
@@ -374,27 +397,69 @@ class _Run:
 
     def _started(self, name: protocol.Part, timeout: float) -> _Part:
         self.logs.mkdir(parents=True, exist_ok=True)  # user code may have removed it
-        with contextlib.ExitStack() as unless_it_starts, contextlib.closing(PassedFile()) as request:
+        worker = self._waiting(name)
+        if worker is None:
+            worker = self._worker(name, waits=False)
+        else:
+            worker.request.write(self._request(name, worker.events, worker.crumb))
+            worker.process.go()
+        worker.request.close()
+        return _Part(name, worker.process, worker.log, worker.crumb, timeout, self.check.witnesses.warnings)
+
+    def _worker(self, name: protocol.Part, *, waits: bool) -> _Worker:
+        """A worker process with its files; one that waits gets its request when it is let go."""
+        with contextlib.ExitStack() as unless_it_starts:
             log = unless_it_starts.enter_context(contextlib.closing(CappedLog(self.logs / f"{name}.log")))
             crumb = unless_it_starts.enter_context(contextlib.closing(PassedFile(b" " * protocol.BREADCRUMB_SIZE)))
+            request = unless_it_starts.enter_context(contextlib.closing(PassedFile()))
+            ends: list[int] = []
 
             def write_request(events: int) -> None:
-                message = protocol.Request(
-                    part=name, check=self.check.model_dump(mode="json"), device=self._device(),
-                    root=self.root, events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
-                    strict_limits=self.options.strict_limits,
-                    debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
-                    state_file=self.exchange.path_of(0), record_file=self.exchange.path_of(1),
-                    script=self.options.script,
-                )  # fmt: skip
-                request.write(message.model_dump_json().encode())
+                ends.append(events)
+                if not waits:
+                    request.write(self._request(name, events, crumb))
 
-            command = worker_command(self.options.worker, request.path)
-            process = WorkerProcess(
-                command, write_request, passed=(crumb.number, request.number, *self.exchange.numbers)
-            )
+            if waits:
+                command = waiting_command(self.options.worker, request.path, early_imports(self.check))
+            else:
+                command = worker_command(self.options.worker, request.path)
+            passed = (crumb.number, request.number, *self.exchange.numbers)
+            process = WorkerProcess(command, write_request, passed, waits=waits)
             unless_it_starts.pop_all()
-        return _Part(name, process, log, crumb, timeout, self.check.witnesses.warnings)
+        return _Worker(process, log, crumb, request, ends[0])
+
+    def _request(self, name: protocol.Part, events: int, crumb: PassedFile) -> bytes:
+        message = protocol.Request(
+            part=name, check=self.check.model_dump(mode="json"), device=self._device(),
+            root=self.root, events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
+            strict_limits=self.options.strict_limits,
+            debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
+            state_file=self.exchange.path_of(0), record_file=self.exchange.path_of(1),
+            script=self.options.script,
+        )  # fmt: skip
+        return message.model_dump_json().encode()
+
+    def _prepare_compile(self) -> None:
+        """Have the compile worker import what it needs while the eager one does; not where a real device may be."""
+        eager = self.running.get("eager")
+        if eager is None or self.check.device == "neuron" or self._no_compile(None) is not None:
+            return
+        if self.check.device == "auto" and importlib.util.find_spec("torch_neuronx") is not None:
+            return
+        with contextlib.suppress(OSError):  # then it is started when it is its turn
+            self.prepared["compile"] = self._worker("compile", waits=True)
+
+    def _pause_prepared(self) -> None:
+        """Leave the timed steps alone, should imports take as long."""
+        for worker in self.prepared.values():
+            worker.process.pause()
+
+    def _waiting(self, name: protocol.Part) -> _Worker | None:
+        worker = self.prepared.pop(name, None)
+        if worker is not None and worker.process.has_ended():
+            worker.close()
+            return None
+        return worker
 
     def _device(self) -> Literal["auto", "emulated", "neuron", "cpu"]:
         """What a worker is asked to take: what the eager one took, else what the check says."""
@@ -477,6 +542,8 @@ class _Run:
         part.take(message)
         if part.name == "eager":
             self.timed_part_over |= part.timed_part_over
+            if isinstance(message, protocol.PhaseStarted) and message.role == "timed":
+                self._pause_prepared()
             self.device = part.facts.device.kind if part.facts else self.device
         self.progress.event(part.name, message)
 

@@ -1,0 +1,21 @@
+"""What a worker may import before its turn: what defines things and does nothing else."""
+
+from __future__ import annotations
+
+from smoketest.config import Check
+
+__all__ = ["early_imports"]
+
+_PROBE = "smoketest.worker.compile"
+_LIBRARIES = ("transformers",)
+"""Libraries that checks name in `model.target` and `model.config`, and whose imports take seconds."""
+
+
+def early_imports(check: Check) -> list[str]:
+    """Modules, and names in modules (``module:name``), that the compile part of a check will need.
+
+    Not the user's own: they are imported once in each part, when it is its turn.
+    """
+    model = check.model
+    named = [] if model is None else [model.target, str((model.config or {}).get("class"))]
+    return [_PROBE, *(name for name in named if name.partition(":")[0] in _LIBRARIES)]
