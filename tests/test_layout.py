@@ -32,7 +32,16 @@ CHILD = {
     "worker": {"findings", "config", "errors", "operators", "devices", "witness", "probe", "workload"},
 }
 SHARED_FILES = {"smoketest.supervise.protocol"}
-TORCH_FREE = [*PARENT, "errors.py", "process.py", "first_contact.py", "pytest_plugin.py", "__init__.py", "__main__.py"]
+TORCH_FREE = [
+    *PARENT,
+    "errors.py",
+    "extras.py",
+    "process.py",
+    "first_contact.py",
+    "pytest_plugin.py",
+    "__init__.py",
+    "__main__.py",
+]
 
 
 def imports(path: Path) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from smoketest.cli.choices import metavar, one_of
+from smoketest.cli.choices import completing, metavar, one_of
 
 __all__ = ["compare"]
 
@@ -28,7 +28,11 @@ def compare(
     form: Annotated[
         ComparisonForm,
         typer.Option(
-            "--format", parser=one_of(ComparisonForm), metavar=metavar(ComparisonForm), help="How to show it."
+            "--format",
+            parser=one_of(ComparisonForm),
+            metavar=metavar(ComparisonForm),
+            autocompletion=completing(ComparisonForm),
+            help="How to show it.",
         ),
     ] = ComparisonForm.terminal,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from smoketest.cli.choices import metavar, one_of
+from smoketest.cli.choices import completing, metavar, one_of
 
 __all__ = ["Form", "doctor"]
 
@@ -22,7 +22,14 @@ class Form(StrEnum):
 
 def doctor(
     form: Annotated[
-        Form, typer.Option("--format", parser=one_of(Form), metavar=metavar(Form), help="How to show it.")
+        Form,
+        typer.Option(
+            "--format",
+            parser=one_of(Form),
+            metavar=metavar(Form),
+            autocompletion=completing(Form),
+            help="How to show it.",
+        ),
     ] = Form.text,
 ) -> None:
     """Say whether this machine can run on device neuron, and what to do first where it cannot.

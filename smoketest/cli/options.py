@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from smoketest.cli.choices import metavar, one_of
+from smoketest.cli.choices import completing, metavar, one_of
 from smoketest.cli.show import Form
 
 __all__ = ["Debug", "Output", "PrintedForm", "Quiet"]
@@ -21,6 +21,7 @@ PrintedForm = Annotated[
         "--format",
         parser=one_of(Form),
         metavar=metavar(Form),
+        autocompletion=completing(Form),
         help="Form of what is printed; all but terminal need --output -.",
     ),
 ]

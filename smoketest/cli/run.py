@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smoketest.cli.choices import metavar, one_of, price
+from smoketest.cli.choices import completing, metavar, one_of, price
 from smoketest.cli.options import Debug, Output, PrintedForm, Quiet
 from smoketest.cli.show import Form, printed
 
@@ -68,6 +68,7 @@ def run(
             "--device",
             parser=one_of(DeviceName),
             metavar=metavar(DeviceName),
+            autocompletion=completing(DeviceName),
             help="Device to run on, instead of the check's.",
         ),
     ] = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smoketest.cli.choices import metavar, one_of
+from smoketest.cli.choices import completing, metavar, one_of
 from smoketest.cli.options import Debug, Output, PrintedForm, Quiet
 from smoketest.cli.run import DeviceName, details, folder_for, progress_for
 from smoketest.cli.show import Form, printed
@@ -32,7 +32,13 @@ def script(
     warmup: Annotated[int, typer.Option("--warmup", min=1, help="Optimizer steps before the timed ones.")] = 1,
     device: Annotated[
         DeviceName,
-        typer.Option("--device", parser=one_of(DeviceName), metavar=metavar(DeviceName), help="Device to run on."),
+        typer.Option(
+            "--device",
+            parser=one_of(DeviceName),
+            metavar=metavar(DeviceName),
+            autocompletion=completing(DeviceName),
+            help="Device to run on.",
+        ),
     ] = DeviceName.auto,
     map_cuda: Annotated[
         bool, typer.Option("--map-cuda", help="Give the script the device where it asks for CUDA.")

@@ -9,6 +9,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from smoketest.errors import DeviceUnavailable
+from smoketest.extras import install
 
 __all__ = ["BUSY", "FIRST", "LIMIT", "SHIM", "find_problem", "is_there"]
 
@@ -24,7 +25,7 @@ SHIM = "emulated by smoketest"
 _OLDER_PARTS = ("xla_impl", "pyhlo")
 """[INFER] from what the XLA-based product has and beta 3 has not [USER canallee]; as in smoketest/doctor/facts.py."""
 
-_INSTALL = "pip install '.[neuron]' in a clone of smoketest, on a Trn2 or Trn3 machine, or run with --device emulated"
+_INSTALL = f"{install('neuron')}, on a Trn2 or Trn3 machine, or run with --device emulated"
 
 
 def is_there() -> bool:

@@ -13,6 +13,7 @@ from smoketest.doctor.limited import Ended, TimedOut
 from smoketest.doctor.lines import Diagnosis, Line, Topic, Verdict
 from smoketest.doctor.observed import Folder, Machine, Observed, Packages, Step
 from smoketest.doctor.words import count, dotted, ending_words, failure, last_line, parse_json, short, size
+from smoketest.extras import install
 
 __all__ = ["changing_settings", "judge", "judge_without_device"]
 
@@ -612,9 +613,7 @@ def _lowering(facing: _Facing) -> Line:
         return Line(Topic.LOWERING, f"torch-mlir {version}", expected, "ok")
     if "torch_mlir" in facing.packages.modules:
         return Line(Topic.LOWERING, "a torch_mlir that torch-mlir did not install", expected, "unknown")
-    advice = (
-        "Without it the compile probe is skipped, which the report says: `pip install 'neuron-smoketest[lowering]'`."
-    )
+    advice = f"Without it the compile probe is skipped, which the report says: {install('lowering')}."
     if facing.identity.native:
         advice = "The compile probe is skipped, and the report says so; do not install it beside torch-neuronx."
     return Line(Topic.LOWERING, "torch-mlir is not installed", expected, "warn", advice)

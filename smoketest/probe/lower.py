@@ -12,12 +12,13 @@ import time
 from dataclasses import dataclass
 from types import TracebackType
 
+from smoketest.extras import install
 from smoketest.probe.graphs import GraphSpec
 from smoketest.probe.lowering_worker import Answer, Hello, Imported, read_message, write_message
 
 __all__ = ["INSTALL", "CannotStart", "Crashed", "Lowered", "LoweringProcess", "TimedOut", "missing_reason"]
 
-INSTALL = 'pip install "neuron-smoketest[lowering]"'
+INSTALL = install("lowering")
 _START_TIMEOUT = 300.0
 
 

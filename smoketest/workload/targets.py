@@ -14,11 +14,12 @@ from types import ModuleType
 from typing import Any
 
 from smoketest.errors import Place, UserCodeError
+from smoketest.extras import install
 from smoketest.workload.usercode import blame_user, shown_path
 
 __all__ = ["call_target", "defined_at", "find", "load_file", "resolve"]
 
-_INSTALL = {"transformers": 'pip install "neuron-smoketest[hf]"'}
+_INSTALL = {"transformers": install("hf")}
 
 
 def resolve(target: str) -> Callable[..., Any]:

@@ -230,7 +230,7 @@ def test_a_missing_optional_package_comes_with_the_extra_to_install(monkeypatch:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert message("model: {target: 'transformers:GPT2Model'}\n" + BASE[28:]) == (
         "c.yaml:1:17: model.target: the package 'transformers' is not installed\n"
-        '  hint: pip install "neuron-smoketest[hf]"'
+        '  hint: pip install ".[hf]" in a clone of smoketest'
     )
 
 

@@ -83,4 +83,4 @@ def test_a_process_started_early_is_the_one_that_lowers() -> None:
 def test_what_to_type_is_said_where_torch_mlir_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing_reason() is None
     monkeypatch.setattr(lower.importlib.util, "find_spec", lambda name: None)
-    assert missing_reason() == 'torch-mlir is not installed: pip install "neuron-smoketest[lowering]"'
+    assert missing_reason() == 'torch-mlir is not installed: pip install ".[lowering]" in a clone of smoketest'

@@ -673,7 +673,7 @@ def test_a_torch_mlir_that_cannot_be_used_skips_the_lowering_and_says_so(probed:
 
 
 def test_without_torch_mlir_the_graph_breaks_are_still_listed(probed: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = 'torch-mlir is not installed: pip install "neuron-smoketest[lowering]"'
+    reason = 'torch-mlir is not installed: pip install ".[lowering]" in a clone of smoketest'
     monkeypatch.setattr(probe_module, "missing_reason", lambda: reason)
     result = probed(Branching(), torch.rand(3, 4), process=None)
     assert result.lowering_skipped == reason

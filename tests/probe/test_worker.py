@@ -94,7 +94,7 @@ def test_the_compile_part_sends_phases_progress_findings_and_its_result(ran: Cal
 def test_without_torch_mlir_the_part_is_skipped_with_what_to_type(
     ran: Callable[..., list[Message]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reason = 'torch-mlir is not installed: pip install "neuron-smoketest[lowering]"'
+    reason = 'torch-mlir is not installed: pip install ".[lowering]" in a clone of smoketest'
     monkeypatch.setattr("smoketest.probe.probe.missing_reason", lambda: reason)
     *before, findings, result = ran()
     assert isinstance(result, Result)
