@@ -437,10 +437,15 @@ def when_dynamo_is_imported(then: Callable[[], None]) -> None:
 
     A compile backend can only be registered with Dynamo, whose import takes longer than everything else here.
     """
-    if "torch._dynamo" in sys.modules:
+    when_imported("torch._dynamo", then)
+
+
+def when_imported(module: str, then: Callable[[], None]) -> None:
+    """Call ``then`` once a module is loaded: now, or when somebody imports it."""
+    if module in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, _AfterImport("torch._dynamo", then))
+        sys.meta_path.insert(0, _AfterImport(module, then))
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

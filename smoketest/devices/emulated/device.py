@@ -8,6 +8,8 @@ from pathlib import Path
 
 from smoketest.devices.emulated import compat, shim
 from smoketest.devices.emulated.compat import NAME
+from smoketest.devices.emulated.distributed import rules
+from smoketest.devices.emulated.distributed.rules import CollectiveRule
 from smoketest.devices.emulated.faults import FAULTS
 from smoketest.devices.emulated.install import install
 from smoketest.devices.emulated.limits import Limits
@@ -103,6 +105,11 @@ class EmulatedDevice:
         ``int64`` is not noted: every token id is one, and the limit is felt only by values beyond 32 bits.
         """
         return self._limits.met
+
+    @property
+    def met_rules(self) -> list[CollectiveRule]:
+        """Rules of process groups that were broken since the process began, and did not raise here."""
+        return [rules.named("cpu_tensor")] if self._tracker.cpu_collectives else []
 
     def acts(self, limit: Limit) -> bool:
         """Whether a limit of the profile changes what is computed, or is only noted."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from smoketest.devices.emulated.compat import NAME, on_cpu_key
 from smoketest.devices.emulated.crossing import to_cpu, to_cpu_with_bits, to_neuron
+from smoketest.devices.emulated.ranks import refuse_index
 
 __all__ = [
     "copy_from",
@@ -81,10 +82,10 @@ def the_cpu_for(device: torch.device | None) -> torch.device:
     """The CPU, in the place of the one device there is.
 
     Raises:
-        ValueError: another device of the name is asked for ([PRE] wording of ``torch_neuronx.set_device``).
+        ValueError: another device of the name is asked for.
     """
-    if device is not None and device.type == NAME and device.index not in (None, 0):
-        raise ValueError(f"Invalid device id: {device.index}")
+    if device is not None and device.index and device.type == NAME:
+        refuse_index(device.index, from_tensors=True)
     return _CPU
 
 

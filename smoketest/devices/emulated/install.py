@@ -22,11 +22,13 @@ from smoketest.devices.emulated import (
     compat,
     compiler,
     crossing,
+    distributed,
     faults,
     geometry,
     kernels,
     memory,
     neuron_module,
+    ranks,
     recovery,
     substitutes,
 )
@@ -110,14 +112,15 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
         # Their fallbacks resolve an argument by copying it, and copying calls _copy_from: endless in C++.
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
     # A DataLoader pins memory when there is an accelerator; the memory of this one needs no pinning.
-    library.impl("_pin_memory", lambda t, device=None: t.clone(), "CPU")
+    library.impl("_pin_memory", memory.pin, "CPU")
+    library.impl("is_pinned", memory.is_pinned, "CPU")
     autocast.install(library, every)
     compat.patch(crossing.to_neuron)
     compat.before_making_duals(limits.making_a_dual)
     for module in kept_out():
         compat.keep_out_of_dynamo(module)
     compat.when_dynamo_is_imported(compiler.register)
-    return [library, every]
+    return [library, every, *distributed.install(tracker)]
 
 
 def kept_out() -> tuple[types.ModuleType, ...]:
@@ -129,12 +132,14 @@ def kept_out() -> tuple[types.ModuleType, ...]:
         compat,
         compiler,
         crossing,
+        *distributed.MODULES,
         faults,
         geometry,
         here,
         kernels,
         memory,
         neuron_module,
+        ranks,
         recovery,
         sys.modules[Limits.__module__],
         substitutes,

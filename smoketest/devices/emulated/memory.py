@@ -17,7 +17,7 @@ from torch import Tensor
 from smoketest.devices.emulated.compat import NAME
 from smoketest.devices.emulated.crossing import watchers
 
-__all__ = ["COUNTER", "Counter"]
+__all__ = ["COUNTER", "Counter", "is_pinned", "pin"]
 
 
 class Counter:
@@ -76,3 +76,18 @@ class Counter:
 
 COUNTER = Counter()
 """The one of this process: ``torch.neuron`` is a module, and PyTorch's spare backend one device."""
+
+
+def pin(tensor: Tensor, device: Any = None) -> Tensor:
+    """A copy of a CPU tensor that says it is pinned."""
+    copy = tensor.clone()
+    vars(copy.untyped_storage())["pinned"] = True
+    return copy
+
+
+def is_pinned(tensor: Tensor, device: Any = None) -> bool:
+    """Whether a CPU tensor's memory came of `pin`.
+
+    FSDP's CPU offload asks, and pins again what is not: it then trains parameters that nobody reads, without a word.
+    """
+    return vars(tensor.untyped_storage()).get("pinned", False) is True

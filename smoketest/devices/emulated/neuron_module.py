@@ -16,6 +16,7 @@ import torch
 from smoketest.devices.emulated.compat import NAME, Event
 from smoketest.devices.emulated.dynamo.metrics import get_dynamo_metrics, reset_dynamo_metrics
 from smoketest.devices.emulated.memory import COUNTER
+from smoketest.devices.emulated.ranks import refuse_index
 
 __all__ = [
     "Event",
@@ -86,24 +87,21 @@ class device(contextlib.nullcontext[None]):  # noqa: N801 - the name torch looks
     idx = prev_idx = 0
 
     def __init__(self, device: Any = None) -> None:
-        set_device(0 if device is None else device)
+        refuse_index(_index(device), from_tensors=True)
         super().__init__()
 
 
-def _index(which: Any) -> int:
-    if which is None:
-        return 0
-    return which if isinstance(which, int) else torch.device(which).index or 0
+def _index(which: Any) -> int | None:
+    return which if which is None or isinstance(which, int) else torch.device(which).index
 
 
 def set_device(device: Any) -> None:
-    """Choose the current device.
+    """Choose the current device: a process has one, that of its local rank.
 
     Raises:
-        ValueError: there is no such device ([PRE] ``torch_neuronx.set_device``).
+        ValueError: there is no such device in this process ([PRE] ``torch_neuronx.set_device``).
     """
-    if _index(device) != 0:
-        raise ValueError(f"Invalid device id: {_index(device)}")
+    refuse_index(_index(device))
 
 
 def is_initialized() -> bool:
@@ -126,13 +124,13 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    """The index of the one device."""
+    """0, as tensors of the device say in every process: FSDP compares the two. On the device, the local rank."""
     return 0
 
 
 def get_device_name(device: Any = None) -> str:
     """``neuron:0``."""
-    return f"{NAME}:{_index(device)}"
+    return f"{NAME}:{_index(device) or 0}"
 
 
 def synchronize(device: Any = None) -> None:

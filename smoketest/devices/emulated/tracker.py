@@ -36,6 +36,7 @@ class Tracker:
         failing: ops whose kernel is made to fail, or to compute wrongly; always the same set.
         faults: those of them that compute wrongly, and how.
         continued_past: ops that would have raised on the device and were computed another way; `clear` keeps them.
+        cpu_collectives: collectives that a process group of the device was given CPU tensors for; `clear` keeps them.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,9 @@ class Tracker:
         self.failing: set[str] = set()
         self.faults: dict[str, Fault] = {}
         self.continued_past: set[str] = set()
+        self.cpu_collectives: set[str] = set()
         self._viewed: set[str] = set()
+        self._used = False
         self._lock = threading.Lock()
 
     def ran(self, name: str) -> None:
@@ -89,9 +92,21 @@ class Tracker:
             )
             warnings.warn(text, UserWarning, stacklevel=4)
 
+    def carried_cpu(self, name: str) -> bool:
+        """A collective of CPU tensors is about to run on a process group of the device; whether to warn of it."""
+        with self._lock:
+            first = name not in self.cpu_collectives
+            self.cpu_collectives.add(name)
+        return first and self.warn
+
+    def was_used(self) -> bool:
+        """Whether anything ran on the device since the process began, whatever was cleared since."""
+        return self._used or bool(self.executed or self.fallen_back or self._viewed)
+
     def clear(self) -> None:
         """Forget all names; the next fallback of each op warns again."""
         with self._lock:
+            self._used = self.was_used()
             self.executed.clear()
             self.copied.clear()
             self.fallen_back.clear()

@@ -1,0 +1,112 @@
+# mypy: allow-untyped-calls
+"""Kernels of the c10d ops for tensors of the device, and the backend that ``init_process_group("neuron")`` makes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from smoketest.devices.emulated.compat import NAME, Overload, when_imported
+from smoketest.devices.emulated.crossing import to_cpu
+from smoketest.devices.emulated.distributed import compat, rules, sharding
+from smoketest.devices.emulated.tracker import Tracker
+
+__all__ = ["install"]
+
+Kernel = Callable[..., Any]
+
+
+def install(tracker: Tracker) -> list[torch.library.Library]:
+    """Give this process the ``neuron`` backend, and the device's tensors collectives.
+
+    Args:
+        tracker: told what runs, and knows whether the device was used.
+
+    Returns:
+        What must stay alive as long as the process; nothing where this PyTorch has no process groups.
+    """
+    if not (dist.is_available() and dist.is_gloo_available()):
+        return []
+    library = torch.library.Library("c10d", "IMPL")
+    for op in compat.collectives():
+        compat.override(library, op, _of_the_cpu(op, tracker), "CPU")
+        compat.override(library, op, _of_the_device(op, tracker), "PrivateUse1")
+    compat.register_backend(_maker(tracker))
+    compat.move_to_the_one_device()
+    when_imported("torch.distributed.tensor", sharding.install)
+    return [library]
+
+
+def _maker(tracker: Tracker) -> Callable[..., dist.ProcessGroupGloo]:
+    """What PyTorch calls for each process group whose backend is ``neuron``."""
+
+    def make(store: Any, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
+        is_default = not dist.is_initialized()
+        if is_default and tracker.was_used():
+            raise rules.named("process_group_first").error()
+        return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+    return make
+
+
+def _of_the_device(op: Overload, tracker: Tracker) -> Kernel:
+    """The kernel for tensors of the device: the rules are kept, then gloo works on their CPU aliases.
+
+    PyTorch's own kernel for the device hands what it gets to the group's backend of the device, whatever it is.
+    """
+    name, positions, returns_tensors = op.name(), compat.takes_tensors(op), compat.returns_tensors(op)
+    carry = compat.the_kernel(op, "PrivateUse1")
+
+    def kernel(*args: Any) -> Any:
+        group = compat.group_of(op, args)
+        tensors = [x for index in positions if index < len(args) for x in tree_leaves(args[index])]
+        _check(op, tensors, group)
+        tracker.ran(name)
+        done = carry(*(tree_map(_alias, x) if index in positions else x for index, x in enumerate(args)))
+        return (args[0], done[1]) if returns_tensors else done
+
+    return kernel
+
+
+def _of_the_cpu(op: Overload, tracker: Tracker) -> Kernel:
+    """The kernel for CPU tensors: PyTorch's, and for a group that is the device's only, gloo with a word about it."""
+    plain, carry = compat.the_kernel(op, "CPU"), compat.the_kernel(op, "PrivateUse1")
+    short = op.name().partition("::")[2].strip("_")
+
+    def kernel(*args: Any) -> Any:
+        group = compat.group_of(op, args)
+        if compat.has_backend(group, "cpu") or not compat.has_backend(group, NAME):
+            return plain(*args)
+        if tracker.carried_cpu(op.name()):
+            warnings.warn(rules.named("cpu_tensor").message.format(op=short), UserWarning, stacklevel=2)
+        return carry(*args)
+
+    return kernel
+
+
+def _check(op: Overload, tensors: list[Any], group: dist.ProcessGroup) -> None:
+    dtypes = sorted({str(x.dtype).removeprefix("torch.") for x in tensors if isinstance(x, Tensor)})
+    is_default = dist.group.WORLD is not None and group.group_name == dist.group.WORLD.group_name
+    rules.check(op.name().partition("::")[2], dtypes, group.size(), is_default)
+
+
+def _alias(x: Any) -> Any:
+    """The CPU alias of a tensor.
+
+    Raises:
+        RuntimeError: its storage was freed (FSDP does that by resizing to 0): the alias would show what was there.
+    """
+    if isinstance(x, Tensor) and x.numel():
+        last = x.storage_offset() + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+        if (last + 1) * x.element_size() > x.untyped_storage().nbytes():
+            raise RuntimeError(
+                f"{NAME}: a collective was given a tensor of shape {list(x.shape)} whose storage is freed"
+            )
+    return to_cpu(x)

@@ -1,0 +1,45 @@
+"""Runs a program in several processes, as PyTorch's launcher does, and gives what each rank had to say.
+
+A program is a file beside this one; it ends with `answer`, whose JSON is the rank's result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SECONDS = 120
+_ANSWERS = "RANKS_ANSWERS"
+
+
+def run(program: str, ranks: int, folder: Path, *args: str) -> list[dict[str, Any]]:
+    """The answers of all ranks, in their order; a rank that fails fails the test with what it printed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), _ANSWERS: str(folder)}
+    processes = []
+    command = [sys.executable, "-W", "ignore", str(HERE / program), *args]
+    try:
+        for rank in range(ranks):
+            here = {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
+            with (folder / f"{rank}.log").open("w") as log:
+                processes.append(subprocess.Popen(command, env=os.environ | shared | here, stdout=log, stderr=log))
+        codes = [process.wait(SECONDS) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    said = "\n".join((folder / f"{rank}.log").read_text() for rank in range(ranks))
+    assert codes == [0] * ranks, said
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def answer(result: dict[str, Any]) -> None:
+    """Leave this rank's result for `run`."""
+    (Path(os.environ[_ANSWERS]) / f"{os.environ['RANK']}.json").write_text(json.dumps(result))
