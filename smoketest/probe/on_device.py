@@ -25,9 +25,10 @@ from smoketest.probe import compat
 from smoketest.probe.capture import Direction, Frames, RunStep, frames_of, unchanged
 from smoketest.probe.compared import Comparison, Values, coarsest, differences, perturbed, without_dropout
 from smoketest.probe.compiler_errors import Failure, read_failure, remedy_for
+from smoketest.probe.repro import Key
 from smoketest.probe.terminal import Overheard, overheard
 
-__all__ = ["WITNESS", "CannotWrap", "DeviceRun", "GraphRun", "run_on_device"]
+__all__ = ["WITNESS", "CannotWrap", "DeviceRun", "GraphRun", "Refusal", "run_on_device"]
 
 WITNESS = frozenset({"device_compile"})
 _STEADY_RUNS = 3
@@ -58,6 +59,25 @@ class GraphRun:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A graph that the device's compiler refused, or that failed to run: enough for a file that shows it again.
+
+    Attributes:
+        key: of the finding.
+        graph: id of the graph.
+        stage: the last one reached.
+        sentence: the compiler's own.
+        trouble: what became of it, a verb and what goes with it.
+    """
+
+    key: Key
+    graph: str
+    stage: str
+    sentence: str
+    trouble: str
+
+
+@dataclass(frozen=True)
 class DeviceRun:
     """What came of compiling and running the step on the device.
 
@@ -66,12 +86,14 @@ class DeviceRun:
         observations: for `smoketest.findings.merge`; measured.
         compared: how many tensors of the compiled step were compared with the eager one.
         not_checked: what this says nothing about.
+        refused: the graphs that failed.
     """
 
     graphs: tuple[GraphRun, ...] = ()
     observations: tuple[Observation, ...] = ()
     compared: int = 0
     not_checked: tuple[NotChecked, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def all_ran(self) -> bool:
@@ -115,10 +137,11 @@ def run_on_device(
         comparison = run.run(steps, repeatable)
     graphs = tuple(part.result() for graph in watch.graphs for part in graph.parts() if part.began)
     seen = [_observation(failed, site_policy) for failed in watch.failures]
+    refused = [_refusal(one, failed) for one, failed in zip(seen, watch.failures, strict=True)]
     if comparison.first is not None:
         seen.append(_differs(comparison, watch.graphs, site_policy))
     why = [NotChecked(what=_COMPARED, why=why) for why in comparison.not_checked]
-    return DeviceRun(graphs, tuple(seen), comparison.compared, (*run.not_checked, *why))
+    return DeviceRun(graphs, tuple(seen), comparison.compared, (*run.not_checked, *why), tuple(refused))
 
 
 _COMPARED = "whether the compiled step gives what the eager one gives"
@@ -465,12 +488,6 @@ def _observation(failed: _Failed, policy: SitePolicy) -> Observation:
     graph = part.graph
     codes = "".join(f" [{code}]" for code in failure.codes)
     process = f" (exit code {failure.exit_code})" if failure.exit_code is not None else ""
-    verb = {
-        "NST201": "does not lower on the device",
-        "NST202": "cannot be imported on the device",
-        "NST203": "fails to run on the device" if failure.stage == "compiled" else "is rejected by the Neuron compiler",
-        "NST206": "has a dynamic shape, which the device's backend refuses",
-    }[failure.rule]
     what = failure.op if failure.rule == "NST201" and failure.op else f"graph {part.id}"
     return Observation(
         rule=failure.rule,
@@ -483,9 +500,24 @@ def _observation(failed: _Failed, policy: SitePolicy) -> Observation:
         exact=True,
         witnesses=WITNESS,
         stage=failure.stage,
-        message=f"{what} {verb}{codes}{process}: {failure.sentence}",
+        message=f"{what} {_trouble(failure)}{codes}{process}: {failure.sentence}",
         remedy=remedy_for(failure.codes),
     )
+
+
+def _trouble(failure: Failure) -> str:
+    return {
+        "NST201": "does not lower on the device",
+        "NST202": "cannot be imported on the device",
+        "NST203": "fails to run on the device" if failure.stage == "compiled" else "is rejected by the Neuron compiler",
+        "NST206": "has a dynamic shape, which the device's backend refuses",
+    }[failure.rule]
+
+
+def _refusal(seen: Observation, failed: _Failed) -> Refusal:
+    key = (seen.rule, seen.op, seen.phase, seen.site)
+    failure = failed.failure
+    return Refusal(key, failed.part.id, failure.stage, failure.sentence, _trouble(failure))
 
 
 def _differs(comparison: Comparison, graphs: list[_Graph], policy: SitePolicy) -> Observation:

@@ -104,6 +104,7 @@ class ProbeResult:
         skipped_frames: functions it left to plain Python.
         recompiles: functions compiled once more.
         failing: the graphs that were refused, for repro files (`smoketest.probe.repro.write`).
+        specs: every captured graph by its id, where a device that compiles the same step numbers its graphs alike.
         lowering_skipped: why nothing was lowered, with what to type; None where it was.
         not_checked: what this result says nothing about.
         failed: what the first step raises with and without torch.compile, so that the step was not seen whole; None
@@ -121,6 +122,7 @@ class ProbeResult:
     skipped_frames: int = 0
     recompiles: int = 0
     failing: Mapping[Key, FailingGraph] = field(default_factory=dict, repr=False)
+    specs: Mapping[str, GraphSpec] = field(default_factory=dict, repr=False)
     lowering_skipped: str | None = None
     not_checked: tuple[NotChecked, ...] = ()
     failed: str | None = None
@@ -205,6 +207,8 @@ def probe(
         skipped_frames=len(seen.skipped),
         recompiles=len(seen.recompiles),
         failing=sweep.failing,
+        # With allow_rnn, which only the probe sets, Dynamo makes other graphs than the device is given.
+        specs={} if seen.recurrent else {graph.id: graph.spec for graph in seen.graphs},
         lowering_skipped=missing,
         not_checked=tuple(_not_checked(seen, sweep, missing, steps)),
         failed=_failed(seen.error, steps),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,6 +19,7 @@ from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref,
 
 __all__ = ["FailingGraph", "Key", "key_of", "script", "write"]
 
+Backend = Literal["torch-mlir", "neuron"]
 Key = tuple[str, str | None, str | None, Site | None]
 """Rule, op, phase and site: what a finding is one of."""
 
@@ -33,6 +34,8 @@ class FailingGraph:
         stage: the last stage of the lowering ladder it reached.
         sentence: the compiler's own.
         engine: what refused it, such as ``torch-mlir 20261001``.
+        backend: of the file's, which it is tried with where none is named.
+        trouble: what became of it, a verb and what goes with it.
     """
 
     what: str
@@ -40,6 +43,8 @@ class FailingGraph:
     stage: str
     sentence: str
     engine: str
+    backend: Backend = "torch-mlir"
+    trouble: str = "does not lower"
 
 
 def key_of(finding: Finding) -> Key:
@@ -95,6 +100,8 @@ def script(failing: FailingGraph, name: str) -> str:
     inputs = [node for node in failing.graph.nodes if node.target == "placeholder"]
     return _SCRIPT.substitute(
         what=failing.what,
+        trouble=failing.trouble,
+        backend=failing.backend,
         name=name,
         engine=failing.engine,
         stage=failing.stage,
@@ -150,11 +157,11 @@ def _tensor(spec: Any) -> str:
 
 
 _SCRIPT = Template('''\
-"""$what does not lower. Written by smoketest from shapes and dtypes alone.
+"""$what $trouble. Written by smoketest from shapes and dtypes alone.
 
     python $name [--backend torch-mlir|neuron] [--timeout SECONDS]
 
-torch-mlir: needs torch and torch-mlir. neuron: needs a Trainium device and torch-neuronx.
+torch-mlir: needs torch and torch-mlir. neuron: needs a Trainium device and torch-neuronx. The default is $backend.
 Exit code: 1 while the failure persists (a crash and a timeout of the compiler are failures too), 0 once it is gone, 2
 where it cannot be tried: the backend is not there, or this PyTorch does not trace the graph.
 """
@@ -231,7 +238,7 @@ def alone(arguments, timeout):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--backend", choices=["torch-mlir", "neuron"], default="torch-mlir")
+    parser.add_argument("--backend", choices=["torch-mlir", "neuron"], default="$backend")
     parser.add_argument("--timeout", type=float, default=1800.0)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()

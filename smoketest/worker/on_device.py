@@ -10,6 +10,7 @@ from smoketest.findings.report import GraphInfo
 from smoketest.probe.compat import lookup_backend
 from smoketest.probe.on_device import CannotWrap, DeviceRun, GraphRun, run_on_device
 from smoketest.probe.probe import ProbeResult
+from smoketest.probe.repro import FailingGraph, Key
 from smoketest.supervise.protocol import FindingsSoFar, PhaseStarted
 from smoketest.worker.job import Job
 from smoketest.workload import Workload
@@ -77,8 +78,26 @@ def _joined(predicted: ProbeResult, ran: DeviceRun) -> ProbeResult:
         observations=(*observations, *ran.observations),
         graphs=tuple(_measured(info, ran.graphs) for info in predicted.graphs),
         lowering_skipped=None if ran.graphs else predicted.lowering_skipped,
+        failing={**_failing(predicted, ran), **predicted.failing},
     )
     return _noting(joined, notes)
+
+
+def _failing(predicted: ProbeResult, ran: DeviceRun) -> dict[Key, FailingGraph]:
+    """The graphs that the device refused as they were captured, each for a file that has the device compile it."""
+    return {
+        one.key: FailingGraph(
+            what=f"graph {one.graph}",
+            graph=predicted.specs[one.graph],
+            stage=one.stage,
+            sentence=one.sentence,
+            engine="the Neuron compiler",
+            backend="neuron",
+            trouble=one.trouble,
+        )
+        for one in ran.refused
+        if one.graph in predicted.specs
+    }
 
 
 def _measured(info: GraphInfo, runs: Iterable[GraphRun]) -> GraphInfo:

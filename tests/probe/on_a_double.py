@@ -67,7 +67,7 @@ device: neuron
 """
 
 
-def one(model: str, folder: Path) -> dict[str, Any]:
+def one(model: str, folder: Path, output: Path) -> dict[str, Any]:
     sent: list[Message] = []
     (folder / "check.yaml").write_text(CHECK.format(file=__file__, model=model))
     job = Job(
@@ -77,6 +77,7 @@ def one(model: str, folder: Path) -> dict[str, Any]:
         environment=Environment(),
         emit=sent.append,
         breadcrumb=BreadcrumbFile(folder / "breadcrumb"),
+        output=output,
     )
     compile_part.run(job)
     *_, findings = [message.findings for message in sent if isinstance(message, FindingsSoFar)]
@@ -88,6 +89,7 @@ def one(model: str, folder: Path) -> dict[str, Any]:
             for f in findings
             if f.rule != "NST204"
         ],
+        "repros": [f.repro for f in findings if f.rule != "NST204"],
         "graphs": [[g.id, g.status, g.stage, g.first_ms, g.steady_ms] for g in result.graphs],
         "not_checked": [[m.not_checked.what, m.not_checked.why] for m in sent if isinstance(m, Note)],
     }
@@ -100,7 +102,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for wanted in sys.argv[2:]:
         model, BEHAVIOUR["compiler"], BEHAVIOUR["compiler_at"] = wanted.split(":")
-        sys.stdout.write("\n " + json.dumps({wanted: one(model, folder)}) + "\n")
+        sys.stdout.write("\n " + json.dumps({wanted: one(model, folder, folder / wanted)}) + "\n")
         sys.stdout.flush()  # at once: the next run may be the last
 
 

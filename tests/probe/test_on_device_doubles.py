@@ -31,12 +31,20 @@ RUNS = (
 )
 
 
+def plain() -> dict[str, str]:
+    """This process's environment without settings of a device."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("NEURON_", "TORCH_NEURONX_"))}
+
+
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Breadcrumb]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("places")
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> tuple[subprocess.CompletedProcess[str], Breadcrumb]:
     """The process that made all runs, and what it was last about to do."""
-    folder = tmp_path_factory.mktemp("places")
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("NEURON_", "TORCH_NEURONX_"))}
-    environ = install(Behaviour(asynchronous="always"), folder / "double").environ(plain)
+    environ = install(Behaviour(asynchronous="always"), folder / "double").environ(plain())
     command = [sys.executable, "-W", "ignore", str(HERE / "on_a_double.py"), str(folder), *RUNS]
     made = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
     return made, Breadcrumb.unpack((folder / "breadcrumb").read_bytes())
@@ -80,6 +88,29 @@ def test_both_graphs_that_the_compiler_refuses_are_found_at_their_lines(told: di
         ["0.forward", "failed"],
         ["1.forward", "failed"],
     ]
+
+
+def test_a_graph_that_the_compiler_refuses_has_a_file_that_has_the_device_compile_it(
+    told: dict[str, Any], folder: Path
+) -> None:
+    places = [folder / "Small:refuses:forward" / str(name) for name in told["Small:refuses:forward"]["repros"]]
+    assert len(places) == 2
+    assert (
+        places[0].read_text().startswith('"""graph 0.forward is rejected by the Neuron compiler. Written by smoketest')
+    )
+    refusing = install(Behaviour(compiler="refuses"), folder / "refusing")
+    code, output = alone(places[0], refusing.environ(plain()))
+    assert code == 1
+    assert "[NCC_EVRF029] Operation sort is not supported on this target." in output
+    working = install(Behaviour(), folder / "working")
+    assert alone(places[0], working.environ(plain())) == (0, "the failure is gone\n")
+    assert alone(places[0], plain()) == (2, "torch_neuronx is not installed\n")
+
+
+def alone(path: Path, environ: dict[str, str]) -> tuple[int, str]:
+    command = [sys.executable, "-W", "ignore", str(path)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_what_a_compiler_in_a_process_of_its_own_prints_is_told_of_the_backward_graph(told: dict[str, Any]) -> None:
