@@ -70,6 +70,7 @@ class Calls:
         seconds: from before the calls until the names recorded in them were taken; a tracker waits for the device for
             that, before and after each call.
         kernels: how often each kernel was recorded on the CPU; a tracker records one at most once in a call.
+        callers: where the host waits in code of a library, the user's own lines that it was called from.
     """
 
     count: int = 0
@@ -78,6 +79,7 @@ class Calls:
     host_bytes: int = 0
     copied_bytes: int = 0
     kernels: Counter[str] = field(default_factory=Counter)
+    callers: Counter[Line] = field(default_factory=Counter)
     copies: int = 0
     seconds: float = 0.0
 
@@ -195,6 +197,8 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
             calls = self._calls_of(key, signature)
             calls.seconds += seconds
             calls.kernels.update(fell_back)
+            if sync is not None and (caller := self._origins.caller()) not in (None, origin.line):
+                calls.callers[caller] += 1
             if self._copied is not None:
                 calls.copies += self._copied()
             if fell_back or sync == "copy":

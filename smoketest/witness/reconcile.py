@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -100,6 +101,9 @@ def host_syncs(traced: TracedCalls, policy: SitePolicy) -> list[Observation]:
         traced: calls of the traced step.
         policy: makes sites out of lines.
     """
+    callers: dict[tuple[str, Phase | None, Line | None], Counter[Line]] = {}
+    for key, calls in traced.items():
+        callers.setdefault((key.op, key.phase, key.line), Counter()).update(calls.callers)
     return [
         Observation(
             rule="NST103",
@@ -113,12 +117,25 @@ def host_syncs(traced: TracedCalls, policy: SitePolicy) -> list[Observation]:
             exact=True,
             bytes=calls.bytes or None,
             witnesses=frozenset({"dispatch"}),
-            message=sync_message(key.sync),
+            message=sync_message(key.sync) + _called_from(callers[key.op, key.phase, key.line], policy),
             remedy=_sync_remedy(key.sync, key, policy),
         )
         for key, calls in traced.items()
         if key.sync is not None
     ]
+
+
+def _called_from(callers: Counter[Line], policy: SitePolicy) -> str:
+    """The user's own lines that a library's was called from, the most frequent first."""
+    if not callers:
+        return ""
+    lines = sorted(callers, key=lambda line: (-callers[line], line))
+    shown = [f"{policy.display(file)}:{number}" for file, number in lines[:_MOST_CALLERS]]
+    more = f" and {len(lines) - _MOST_CALLERS} more lines" if len(lines) > _MOST_CALLERS else ""
+    return f" (called from {', '.join(shown)}{more})"
+
+
+_MOST_CALLERS = 3
 
 
 def _sync_remedy(cause: str, key: OpKey, policy: SitePolicy) -> str:

@@ -55,6 +55,7 @@ class StackWalker:
 
     def __init__(self, policy: SitePolicy) -> None:
         self._rank_of_file = policy.rank
+        self._library_of_file = cache(policy.library)
         self._ranks: dict[CodeType, int] = {ENGINE: -1}
 
     def line(self) -> Line | None:
@@ -79,6 +80,16 @@ class StackWalker:
                 break
             frame = frame.f_back
         return library
+
+    def caller(self) -> Line | None:
+        """The innermost line of the user's own code, which libraries were called from; None where none is running."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not ENGINE:
+            file = frame.f_code.co_filename
+            if self._rank_of_file(file) == 2 and self._library_of_file(file) is None:
+                return file, frame.f_lineno
+            frame = frame.f_back
+        return None
 
 
 class ModuleStack:
@@ -228,6 +239,10 @@ class Origins:
         origin = self._here()
         self._numbers(needs_grad).note(op, origin)
         return origin
+
+    def caller(self) -> Line | None:
+        """The innermost line of the user's own code that is running; None where there is none, as in backward."""
+        return self._walker.caller()
 
     def _here(self) -> Origin:
         node = current_node()

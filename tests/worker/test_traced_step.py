@@ -181,3 +181,65 @@ ONE = [1.0, 2.0]
 def test_two_steps_agree_but_for_rounding_or_it_is_said_how_they_do_not(traced: Outcome, said: str | None) -> None:
     told = disagreement(outcome(ONE), traced)
     assert told is None if said is None else (told or "").startswith(said)
+
+
+CALLER = """
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent / "site-packages"))
+from hub.models.gate import Gate
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.lin = Gate(), torch.nn.Linear(8, 1)
+
+    def forward(self, x):
+        y = self.gate(x)
+        y = self.gate(y)  # twice
+        for _ in range(2):
+            y = self.gate(y)  # in a loop
+        return self.lin(y)
+
+def make_model():
+    return Net()
+
+def make_batch(step):
+    return {"x": torch.ones(2, 8)}
+
+def loss_fn(output, batch):
+    return output.sum()
+"""
+GATE = """
+import torch
+
+class Gate(torch.nn.Module):
+    def forward(self, x):
+        return x + 1 if bool(x.sum() > 0) else x
+"""
+
+
+def test_where_the_host_waits_in_a_librarys_line_the_users_own_that_called_it_are_told(
+    run_worker: Any, tmp_path: Path
+) -> None:
+    package = tmp_path / "site-packages" / "hub" / "models"
+    package.mkdir(parents=True)
+    (package / "gate.py").write_text(GATE)
+    worker, _ = ran(run_worker, tmp_path, CALLER)
+    (found,) = worker.findings
+    assert (found.rule, found.calls_per_step, found.site.file, found.site.line) == (
+        "NST103", 4, "hub/models/gate.py", 6,
+    )  # fmt: skip
+    lines = {text.strip(): number for number, text in enumerate(CALLER.splitlines(), 1)}
+    loop, first, second = (
+        lines["y = self.gate(y)  # in a loop"],
+        lines["y = self.gate(x)"],
+        lines["y = self.gate(y)  # twice"],
+    )
+    assert found.message == (
+        "a value of the device is read on the host (`.item()`, `float(t)`, `if t:`), which waits for the device "
+        f"(called from net.py:{loop}, net.py:{first}, net.py:{second})"
+    )
