@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 __all__ = ["MAX_LINE", "LineTooLong", "WorkerProcess"]
 
@@ -36,6 +37,7 @@ class WorkerProcess:
         write_request: called with the number of the event pipe's writing end, before the start.
         passed: numbers of other files that the worker gets.
         waits: whether it waits for `go`; else it begins at once.
+        settings: environment variables for it, unless the user has set them.
 
     Attributes:
         events: the event pipe's reading end.
@@ -51,6 +53,7 @@ class WorkerProcess:
         passed: Sequence[int] = (),
         *,
         waits: bool = False,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.events, writing = _pipe()
         self.output, output_writing = _pipe()
@@ -66,7 +69,7 @@ class WorkerProcess:
                 stderr=output_writing,
                 pass_fds=(writing, *passed),
                 start_new_session=True,
-                env=_environment() | {_MARK: self._mark},
+                env={**settings, **_environment()} | {_MARK: self._mark},
             )
         except BaseException:
             self._close_pipes()

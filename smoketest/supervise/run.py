@@ -58,6 +58,11 @@ _TICK = 0.1
 _OF_A_SCRIPT = "the state of a script is not ours to begin again from"
 _PARTS = frozenset(("eager", "compile", "reference"))
 """What every run tells of."""
+_SETTINGS: dict[str, dict[str, str]] = {
+    # It runs beside the compile probe: threads that wait must not keep the cores from those that work.
+    "reference": {"OMP_WAIT_POLICY": "PASSIVE"},
+}
+"""Environment variables that a part needs, unless the user has set them."""
 _TIMEOUTS = {
     "eager": "training.timeout",
     "strict": "half of training.timeout",
@@ -201,7 +206,6 @@ class _Part:
         self.notes: list[NotChecked] = []
         self.phase: str | None = None
         self.counted: protocol.Progress | None = None  # of that phase
-        self.timed_part_over = False
         self.last_sign = process.started
         self.last_word: float | None = None  # when its result or its failure came
         self.why: protocol.Why | None = None
@@ -251,7 +255,7 @@ class _Part:
             case protocol.Why():
                 self.why = message
             case protocol.TimedPartOver():
-                self.timed_part_over = True
+                pass  # for the parts that wait for it
             case protocol.Failed():
                 self.failed, self.last_word = message, self.last_sign
             case protocol.Result():
@@ -346,7 +350,8 @@ class _Run:
         try:
             if self.options.eager:
                 self._start("eager", self.check.training.timeout)
-                self._prepare_compile()
+                if self._no_compile(None) is None:
+                    self._prepare("compile")
             else:
                 self._end("eager", Record(Skipped("left out: the compile probe alone was asked for")))
             while _PARTS - self.over.keys() or self.running:
@@ -420,11 +425,11 @@ class _Run:
                     request.write(self._request(name, events, crumb))
 
             if waits:
-                command = waiting_command(self.options.worker, request.path, early_imports(self.check))
+                command = waiting_command(self.options.worker, request.path, early_imports(self.check, name))
             else:
                 command = worker_command(self.options.worker, request.path)
             passed = (crumb.number, request.number, *self.exchange.numbers)
-            process = WorkerProcess(command, write_request, passed, waits=waits)
+            process = WorkerProcess(command, write_request, passed, waits=waits, settings=_SETTINGS.get(name, {}))
             unless_it_starts.pop_all()
         return _Worker(process, log, crumb, request, ends[0])
 
@@ -439,15 +444,14 @@ class _Run:
         )  # fmt: skip
         return message.model_dump_json().encode()
 
-    def _prepare_compile(self) -> None:
-        """Have the compile worker import what it needs while the eager one does; not where a real device may be."""
-        eager = self.running.get("eager")
-        if eager is None or self.check.device == "neuron" or self._no_compile(None) is not None:
+    def _prepare(self, name: protocol.Part) -> None:
+        """Have a worker import what it needs while the eager one works; not where a real device may be."""
+        if "eager" not in self.running or name in self.prepared or self.check.device == "neuron":
             return
         if self.check.device == "auto" and importlib.util.find_spec("torch_neuronx") is not None:
             return
         with contextlib.suppress(OSError):  # then it is started when it is its turn
-            self.prepared["compile"] = self._worker("compile", waits=True)
+            self.prepared[name] = self._worker(name, waits=True)
 
     def _pause_prepared(self) -> None:
         """Leave the timed steps alone, should imports take as long."""
@@ -541,9 +545,12 @@ class _Run:
         self.journal.add(part.name, line)
         part.take(message)
         if part.name == "eager":
-            self.timed_part_over |= part.timed_part_over
             if isinstance(message, protocol.PhaseStarted) and message.role == "timed":
                 self._pause_prepared()
+            if isinstance(message, protocol.TimedPartOver):
+                self.timed_part_over = True
+                if self.check.parity.enabled and self.device != "cpu" and self.options.script is None:
+                    self._prepare("reference")
             self.device = part.facts.device.kind if part.facts else self.device
         self.progress.event(part.name, message)
 

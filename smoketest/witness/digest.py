@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -29,7 +31,7 @@ class Digest:
     not_finite: int
     dtype: torch.dtype
 
-    @property
+    @cached_property
     def size(self) -> float:
         """Euclidean norm of the finite ones of the values that are kept."""
         return _norm(self.values)
@@ -62,11 +64,15 @@ def distance(ours: Digest, reference: Digest) -> float:
     """
     if ours.values.shape != reference.values.shape:
         return float("inf")
-    a, b = ours.values.double(), reference.values.double()
-    good = a.isfinite() & b.isfinite()
-    if not bool((good | (a == b) | (a.isnan() & b.isnan())).all()) or ours.not_finite != reference.not_finite:
+    if ours.not_finite != reference.not_finite:
         return float("inf")
-    apart = _norm((a - b)[good])
+    a, b = ours.values.double(), reference.values.double()
+    if ours.not_finite:
+        good = a.isfinite() & b.isfinite()
+        if not bool((good | (a == b) | (a.isnan() & b.isnan())).all()):
+            return float("inf")
+        a, b = a[good], b[good]
+    apart = _norm(a - b)
     if ours.norm is None or reference.norm is None:
         return apart
     whole = abs(ours.norm - reference.norm)
@@ -88,5 +94,5 @@ def _spread(flat: Tensor, most: int = MOST_VALUES) -> Tensor:
 
 
 def _norm(values: Tensor) -> float:
-    finite = values[values.isfinite()]
-    return float(torch.linalg.vector_norm(finite, dtype=torch.float64)) if finite.numel() else 0.0
+    norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
+    return norm if math.isfinite(norm) else float(torch.linalg.vector_norm(values[values.isfinite()].double()))

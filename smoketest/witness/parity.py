@@ -138,22 +138,31 @@ def differences(
         ours = device.get(seen.key)
         if ours is None:
             continue
-        near = _near_enough(seen, sizes[seen.kind], tolerances, rounded)
         apart = distance(ours, seen.digest)
+        near = _near_enough(seen, sizes[seen.kind], tolerances)
+        if apart > near:
+            near = max(near, _noise(seen, tolerances, rounded))
         if apart > near:
             size = seen.digest.size or sizes[seen.kind] or 1.0
             found.append(Difference(seen, apart / size, near / size))
     return found
 
 
-def _near_enough(seen: Seen, largest: float, tolerances: Tolerances, rounded: Sequence[Mapping[str, Digest]]) -> float:
-    size = seen.digest.size
-    noise = [distance(other[seen.key], seen.digest) for other in rounded if seen.key in other]
-    measured = tolerances.rounding * max(noise, default=0.0)
-    absolute = float(tolerances.atol * seen.digest.values.numel() ** 0.5)
+def _near_enough(seen: Seen, largest: float, tolerances: Tolerances) -> float:
     # A value that is nought but for rounding is nought beside the largest of its kind; a change that is rounded as what
     # it changes is known to one unit of that.
-    return max(tolerances.rtol * size, measured, tolerances.unit * max(largest, 2 * seen.stored)) + absolute
+    relative = max(tolerances.rtol * seen.digest.size, tolerances.unit * max(largest, 2 * seen.stored))
+    return relative + _absolute(seen, tolerances)
+
+
+def _noise(seen: Seen, tolerances: Tolerances, rounded: Sequence[Mapping[str, Digest]]) -> float:
+    """What rounding errors of the parameters make of it, and some more."""
+    measured = [distance(other[seen.key], seen.digest) for other in rounded if seen.key in other]
+    return tolerances.rounding * max(measured, default=0.0) + _absolute(seen, tolerances)
+
+
+def _absolute(seen: Seen, tolerances: Tolerances) -> float:
+    return float(tolerances.atol * seen.digest.values.numel() ** 0.5)
 
 
 def losses_apart(

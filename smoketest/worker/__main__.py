@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -47,6 +48,7 @@ def main(arguments: list[str]) -> int:
         channel.emit(_unexpected(error, request.debug))
     if os.getpid() == own:
         kill_strays()
+    gc.freeze()  # else the interpreter's end looks through all of PyTorch for cycles, which takes a second
     return 0
 
 
@@ -54,9 +56,6 @@ def _run(request: Request, channel: Channel) -> None:
     environment = read_environment(os.environ)
     if request.part == "strict":
         os.environ[_STRICT] = "1"  # the backend reads it once, when it is imported, and again at a failure
-    if request.part == "reference":
-        # It runs beside the compile probe: threads that wait must not keep the cores from those that work.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     kind = "cpu" if request.part == "reference" else _settle(request, channel)
     if kind == "neuron":
         environment = environment.model_copy(update={"set_by_run": apply_settings(os.environ)})

@@ -78,6 +78,10 @@ def test_only_libraries_that_merely_define_things_are_imported_early() -> None:
     model = {"target": "transformers:BertModel", "config": {"class": "transformers:BertConfig"}}
     library = Check.model_validate({"name": "a", "model": model})
     own = Check.model_validate({"name": "a", "model": {"target": "my_project.model:Net"}})
-    assert early_imports(library) == ["smoketest.worker.compile", "transformers:BertModel", "transformers:BertConfig"]
-    assert early_imports(own) == ["smoketest.worker.compile"]
+    assert early_imports(library, "compile") == [
+        "smoketest.worker.compile",
+        "transformers:BertModel",
+        "transformers:BertConfig",
+    ]
+    assert early_imports(own, "reference") == ["smoketest.worker.reference"]
     assert sys.modules.get("my_project") is None
