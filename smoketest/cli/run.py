@@ -42,6 +42,7 @@ class _Settings:
     """What was typed."""
 
     overrides: tuple[str, ...]
+    nproc: int | None
     compile: bool
     stop_at_error: bool
     strict_limits: bool
@@ -73,6 +74,16 @@ def run(
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Timed steps, instead of the check's.")] = None,
+    nproc: Annotated[
+        int | None,
+        typer.Option(
+            "--nproc",
+            min=1,
+            max=64,
+            metavar="N",
+            help="Processes that make the step together, started by torchrun (`parallel` in the check; else ddp).",
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value, such as training.seed=1; repeatable."),
@@ -149,7 +160,9 @@ def run(
             *(overrides or ()),
             *((f"device={device.value}",) if device else ()),
             *((f"training.steps={steps}",) if steps else ()),
+            *((f"parallel.nproc={nproc}",) if nproc else ()),
         ),
+        nproc=nproc,
         compile=not no_compile,
         stop_at_error=stop_at_error,
         strict_limits=strict_limits,
@@ -210,12 +223,19 @@ def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts)
                     place=Place(str(path)), hint="give it another name",
                 )  # fmt: skip
             taken[check.name] = path
+            if settings.nproc and _chose_no_kind(check):
+                say(f"{check.name}: the check has no `parallel`, so its {settings.nproc} ranks run under ddp")
             report = _run_one(check, path, settings, interrupts)
         except SmoketestError as error:
             say(error_text(error))
             yield Ended(Row.without_report(printable(str(path)), error.exit_code, printable(error.message)))
         else:
             yield Ended(report, _root(check, path))
+
+
+def _chose_no_kind(check: Check) -> bool:
+    """Whether several ranks run, and nobody said how."""
+    return check.ranks > 1 and check.parallel is not None and "kind" not in check.parallel.model_fields_set
 
 
 def _root(check: Check, path: Path) -> Path:
@@ -314,7 +334,7 @@ def _command(path: Path, settings: _Settings) -> str:
     parts = ["smoketest", "run", str(path)]
     for override in settings.overrides:
         key, _, value = override.partition("=")
-        short = {"device": "--device", "training.steps": "--steps"}.get(key)
+        short = {"device": "--device", "training.steps": "--steps", "parallel.nproc": "--nproc"}.get(key)
         parts += [short, value] if short else ["--set", override]
     parts += ["--no-compile"] if not settings.compile else []
     parts += ["--stop-at-error"] if settings.stop_at_error else []

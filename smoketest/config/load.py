@@ -71,7 +71,9 @@ def load_check(path: Path, overrides: Sequence[str] = ()) -> Check:
             f"a check is a mapping of keys to values, found {describe(document.data)}", place=document.place(())
         )
     folder = _absolute(path).parent
+    _write_out_parallel(document)
     overridden = [apply_override(document, text) for text in overrides]
+    _write_out_parallel(document)
 
     def base(at: Path_) -> Path:
         return Path.cwd() if any(at[: len(o)] == o for o in overridden) else folder
@@ -90,6 +92,15 @@ def load_check(path: Path, overrides: Sequence[str] = ()) -> Check:
     if wrong:
         raise _together(wrong)
     return Check.model_validate(document.data, strict=True)
+
+
+def _write_out_parallel(document: Document) -> None:
+    """``parallel: ddp`` is short for ``parallel: {kind: ddp}``, which more can be set in."""
+    kind = document.data.get("parallel")
+    if isinstance(kind, str):
+        document.data["parallel"] = {"kind": kind}
+        if (place := document.places.get(("parallel",))) is not None:
+            document.places["parallel", "kind"] = place
 
 
 def _validated(data: dict[str, Any]) -> tuple[Check | None, ValidationError | None]:

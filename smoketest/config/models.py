@@ -17,6 +17,7 @@ __all__ = [
     "Loss",
     "Model",
     "Optimizer",
+    "Parallel",
     "Parity",
     "TensorSpec",
     "Training",
@@ -33,6 +34,9 @@ Size = Annotated[int, Field(ge=0)]
 _MOST = 2**63 - 1
 """What a 64-bit number holds."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+ParallelKind = Literal["ddp", "fsdp2", "tp"]
+MOST_RANKS = 64
+"""Processes of one machine: a Trn2 instance has 64 logical cores."""
 
 
 class Part(BaseModel):
@@ -124,6 +128,23 @@ class Training(Part):
     timeout: Seconds = 1800
 
 
+class Parallel(Part):
+    """How the step is spread over ``nproc`` processes, each with a device of its own.
+
+    ``ddp`` and ``fsdp2`` give each rank its part of the batch, ``tp`` gives all of it to every rank. With ``fsdp2``,
+    ``mixed_precision`` is the dtype of computation and communication, ``cpu_offload`` keeps the shards on the host, and
+    ``layers`` is a glob of the modules that are sharded one by one (default: the children of every ModuleList). With
+    ``tp``, ``plan`` says for globs of modules how their weights are split (default: the model's own plan).
+    """
+
+    kind: ParallelKind = "ddp"
+    nproc: Annotated[int, Field(ge=1, le=MOST_RANKS)] = 2
+    mixed_precision: Literal["bfloat16"] | None = None
+    cpu_offload: bool = False
+    plan: dict[str, Literal["colwise", "rowwise"]] = {}
+    layers: Annotated[str, Field(min_length=1)] | None = None
+
+
 class Compile(Part):
     """The compile probe. ``timeout`` is seconds for all of it, ``op_timeout`` for lowering one op."""
 
@@ -209,12 +230,18 @@ class Check(Part):
     optimizer: Optimizer | None = None
     train_step: str | None = None
     training: Training = Training()
+    parallel: Parallel | None = None
     device: Literal["auto", "neuron", "emulated", "cpu"] = "auto"
     profile: Path | None = None
     compile: Compile = Compile()
     parity: Parity = Parity()
     witnesses: Witnesses = Witnesses()
     gate: Gate = Gate()
+
+    @property
+    def ranks(self) -> int:
+        """How many processes make its steps."""
+        return self.parallel.nproc if self.parallel is not None else 1
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -70,6 +70,7 @@ def mistakes(
     yield from _loss(check)
     yield from _optimizer(check)
     yield from _seed(check.training.seed)
+    yield from _parallel(check)
     if check.profile is not None and (fault := profile_fault(check.profile)) is not None:
         yield Mistake(("profile",), f"profile: {check.profile.name} is not an operator profile: {fault}",
                       "`smoketest operators export` writes one; without the key the packaged one is used")  # fmt: skip
@@ -85,6 +86,32 @@ def _seed(seed: int) -> Iterator[Mistake]:
     if not -(2**63) <= seed < 2**64:
         yield Mistake(("training", "seed"), "training.seed: expected a whole number of at most 64 bits,"
                       f" found {describe(seed)}")  # fmt: skip
+
+
+def _parallel(check: Check) -> Iterator[Mistake]:
+    """What belongs to another kind, and what cannot be spread over so many ranks."""
+    parallel = check.parallel
+    if parallel is None:
+        return
+    for key, kind in (("mixed_precision", "fsdp2"), ("cpu_offload", "fsdp2"), ("layers", "fsdp2"), ("plan", "tp")):
+        if getattr(parallel, key) and parallel.kind != kind:
+            yield Mistake(("parallel", key), f"parallel.{key} is for {kind}, and the kind is {parallel.kind}",
+                          f"remove it, or write kind: {kind}")  # fmt: skip
+    if parallel.nproc > 1 and check.device == "cpu":
+        yield Mistake(("parallel", "nproc"), f"parallel: {parallel.nproc} ranks need device neuron or emulated: on"
+                      " plain CPU there is nothing to see", "use --nproc 1 for one plain process")  # fmt: skip
+    if parallel.nproc > 1 and parallel.kind != "tp":
+        yield from _split(parallel.nproc, check.batch.tensors or {} if check.batch is not None else {})
+
+
+def _split(ranks: int, tensors: Mapping[str, TensorSpec]) -> Iterator[Mistake]:
+    """Tensors of a batch that do not fall into as many equal parts as there are ranks."""
+    for name, spec in tensors.items():
+        size = spec.shape[0] if spec.shape else None
+        if size not in (None, 1) and size % ranks:
+            yield Mistake(("batch", "tensors", name, "shape", 0), f"batch.tensors.{name}: the first dimension, {size},"
+                          f" does not split into equal parts for {ranks} ranks",
+                          f"use a multiple of {ranks}, or other --nproc")  # fmt: skip
 
 
 def _name(check: Check) -> Iterator[Mistake]:

@@ -6,11 +6,11 @@ schema says what a file alone can tell; whether files and names in it are there 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from smoketest.config.models import Check
+from smoketest.config.models import Check, ParallelKind
 
 __all__ = ["check_schema"]
 
@@ -28,6 +28,7 @@ _KEYS = {
         "optimizer": "AdamW by default.",
         "train_step": "A target train_step(model, batch, optimizers) -> loss, which replaces the whole step.",
         "training": "How many steps, and how one is made.",
+        "parallel": "How the step is spread over several processes; ddp, fsdp2 or tp for short.",
         "device": "auto: the real device where torch-neuronx is usable, else the emulated one.",
         "profile": "An operator profile (JSON) for the emulated device, instead of the packaged one.",
         "compile": "The compile probe: what fails under torch.compile(backend='neuron', dynamic=False).",
@@ -75,6 +76,14 @@ _KEYS = {
         "clip_grad_norm": "Clip the norm of the gradients to this.",
         "accumulate": "Batches per optimizer step.",
         "timeout": "Seconds for the whole eager part.",
+    },
+    "Parallel": {
+        "kind": "ddp: a whole model on each rank; fsdp2: sharded by fully_shard; tp: weights split by a plan.",
+        "nproc": "How many ranks, 2 by default; --nproc overrides it.",
+        "mixed_precision": "fsdp2: dtype of computation and communication.",
+        "cpu_offload": "fsdp2: keep the shards on the host.",
+        "plan": "tp: for globs of modules, how their weights are split; the model's own plan by default.",
+        "layers": "fsdp2: glob of the modules sharded one by one; the children of every ModuleList by default.",
     },
     "Compile": {
         "enabled": "Whether to run the compile probe.",
@@ -158,6 +167,8 @@ def check_schema() -> dict[str, Any]:
         "required": ["class"],
         "properties": {"class": {"type": "string", "description": "package.module:Class, or path/to/file.py:Class."}},
     }
+    long = schema["properties"]["parallel"]["anyOf"]
+    long.insert(0, {"enum": list(get_args(ParallelKind))})  # the short form, see `load.py`
     schema["title"] = "A check of smoketest"
     return {"$schema": _Generator.schema_dialect, **schema}
 

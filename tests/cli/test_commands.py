@@ -65,7 +65,7 @@ def test_the_commands_and_options_of_this_version() -> None:
 
     seen = options(get_command(app))
     assert seen == {
-        "run": ["--baseline", "--debug", "--device", "--format", "--junit", "--no-compile", "--output",
+        "run": ["--baseline", "--debug", "--device", "--format", "--junit", "--no-compile", "--nproc", "--output",
                 "--plan-steps", "--price-per-hour", "--quiet", "--set", "--steps", "--stop-at-error",
                 "--strict-baseline", "--strict-limits", "--update-baseline", "-q"],
         "script": ["--debug", "--device", "--format", "--map-cuda", "--name", "--output", "--probe", "--quiet",

@@ -23,6 +23,7 @@ batch: {tensors: {x: {shape: [2, 3], dtype: int64, low: 0, high: 5}, y: {like: x
 loss: {name: cross_entropy, input: output.logits, target: batch.y, kwargs: {reduction: sum}}
 optimizer: {name: AdamW, lr: 1.0e-4, betas: [0.9, 0.99]}
 training: {steps: 3, warmup: 1, seed: 0, autocast: bfloat16, clip_grad_norm: 1.0, accumulate: 1, timeout: 1800}
+parallel: {kind: tp, nproc: 2, mixed_precision: null, cpu_offload: false, plan: {"*.q": colwise}, layers: null}
 device: auto
 compile: {enabled: true, fullgraph: false, timeout: 1800, op_timeout: 120}
 parity: {enabled: true}
@@ -72,6 +73,10 @@ def test_a_check_with_every_key_fits_it_and_is_read(tmp_path: Path) -> None:
     assert load_check(tmp_path / "c.yaml").name == "full"
 
 
+def test_the_short_form_of_parallel_fits_it_too() -> None:
+    assert mistakes(BASE + "parallel: fsdp2") == []
+
+
 BASE = "model: {target: net.py:Net}\nbatch: {target: net.py:make_batch}\nloss: output.loss\n"
 
 
@@ -85,6 +90,11 @@ BASE = "model: {target: net.py:Net}\nbatch: {target: net.py:make_batch}\nloss: o
     BASE + "training: {steps: '3'}",
     BASE + "training: {step: 3}",
     BASE + "training: {timeout: -1}",
+    BASE + "parallel: dpd",
+    BASE + "parallel: {kind: dp}",
+    BASE + "parallel: {nproc: 0}",
+    BASE + "parallel: {kind: fsdp2, mixed_precision: float16}",
+    BASE + "parallel: {kind: tp, plan: {q: columns}}",
     BASE + "gate: {fallback: refuse}",
     BASE + "gate: {allow: [{op: x}]}",
     BASE + "gate: {allow: [{reason: x}]}",

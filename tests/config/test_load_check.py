@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from smoketest.config import Check
 from smoketest.config.document import read_document
 from smoketest.config.load import find_checks, load_check
-from smoketest.config.models import Loss
+from smoketest.config.models import Loss, Parallel
 from smoketest.config.translate import fields_at
 from smoketest.errors import ConfigError
 
@@ -143,6 +143,14 @@ def test_overrides_reach_into_everything() -> None:
     assert check.optimizer.options == {"lr": 1e-3}
     assert isinstance(check.loss, Loss)
     assert check.device == "cpu"
+
+
+def test_parallel_in_its_short_form_is_the_long_one_and_can_be_overridden() -> None:
+    short = load(BASE + "parallel: fsdp2\n")
+    assert short.parallel == Parallel(kind="fsdp2", nproc=2)
+    assert load(BASE + "parallel: fsdp2\n", "parallel.nproc=4").parallel == Parallel(kind="fsdp2", nproc=4)
+    assert load(BASE, "parallel=tp").parallel == Parallel(kind="tp")
+    assert (load(BASE).ranks, short.ranks, load(BASE, "parallel.nproc=1").ranks) == (1, 2, 1)
 
 
 def test_a_file_that_makes_its_names_at_run_time_is_taken_on_trust() -> None:

@@ -52,7 +52,24 @@ def test_the_good_check_is_good() -> None:
 
 BASE = "model: {target: net.py:Net}\nbatch: {target: net.py:make_batch}\nloss: output.loss\n"
 
+TENSORS = "model: {target: net.py:Net}\nbatch: {tensors: {x: {shape: [6, 3]}}}\nloss: output.loss\n"
+
 WRONG = [
+    (BASE + "parallel: dpd\n",
+     "c.yaml:4:11: parallel.kind: expected 'ddp', 'fsdp2' or 'tp', found the text 'dpd'\n  hint: did you mean 'ddp'?"),
+    (BASE + "parallel: {kind: fsdp2, nproc: 0}\n",
+     "c.yaml:4:32: parallel.nproc: expected at least 1, found the number 0"),
+    (BASE + "parallel: {nprocs: 2}\n", "c.yaml:4:12: unknown key 'nprocs' in parallel\n  hint: did you mean 'nproc'?"),
+    (BASE + "parallel: {kind: ddp, cpu_offload: true}\n",
+     "c.yaml:4:36: parallel.cpu_offload is for fsdp2, and the kind is ddp\n  hint: remove it, or write kind: fsdp2"),
+    (BASE + "parallel: {kind: fsdp2, plan: {q: colwise}}\n",
+     "c.yaml:4:31: parallel.plan is for tp, and the kind is fsdp2\n  hint: remove it, or write kind: tp"),
+    (BASE + "device: cpu\nparallel: fsdp2\n",
+     "c.yaml:5:11: parallel: 2 ranks need device neuron or emulated: on plain CPU there is nothing to see\n"
+     "  hint: use --nproc 1 for one plain process"),
+    (TENSORS + "parallel: {nproc: 4}\n",
+     "c.yaml:2:31: batch.tensors.x: the first dimension, 6, does not split into equal parts for 4 ranks\n"
+     "  hint: use a multiple of 4, or other --nproc"),
     # The text of the file, and of the message.
     ("", "c.yaml: the file is empty\n  hint: copy one of configs/ to begin with"),
     ("# nothing\n", "c.yaml: the file is empty\n  hint: copy one of configs/ to begin with"),
