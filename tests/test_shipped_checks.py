@@ -56,7 +56,7 @@ def test_a_language_model_is_clean(run: Run, name: str) -> None:
     report = run.reports[name]
     assert report["exit_code"] == 0
     assert report["status"] == "pass"
-    assert "clean" in report["headline"]
+    assert "0 denied" in report["headline"] or "no denied finding" in report["headline"]
     assert [f for f in report["findings"] if f["verdict"] == "deny"] == []
     assert findings(report, rule="NST101") == []
     assert findings(report, rule="NST201") == []

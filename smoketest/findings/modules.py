@@ -7,8 +7,11 @@ and through the compile probe.
 from __future__ import annotations
 
 from smoketest.findings.remedies import looked_up
+from smoketest.findings.report import Finding
 
-__all__ = ["MODULES", "module_for"]
+__all__ = ["MODULES", "module_for", "module_of"]
+
+_ABOUT_AN_OP = ("NST101", "NST104", "NST201")
 
 MODULES: dict[str, str] = {
     "native_batch_norm": '''\
@@ -75,3 +78,9 @@ def module_for(op: str) -> str | None:
         op: an overload name in any of its forms; the backward of an op has the op's module.
     """
     return looked_up(op, MODULES)
+
+
+def module_of(finding: Finding) -> str | None:
+    """Source that does without the op that a finding is about, or without the op that its line calls."""
+    ops = (finding.called_as, finding.op) if finding.rule in _ABOUT_AN_OP else ()
+    return next((found for op in ops if op and (found := module_for(op))), None)

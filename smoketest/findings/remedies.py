@@ -13,7 +13,13 @@ from collections.abc import Mapping
 
 from smoketest.findings.identity import functional_base
 
-__all__ = ["ADVICE", "REWRITES", "looked_up", "remedy_at", "remedy_for"]
+__all__ = ["ADVICE", "LOWERS_WITH", "REWRITES", "RUNS_IN", "is_rewrite", "looked_up", "remedy_at", "remedy_for"]
+
+RUNS_IN = "torch-neuronx-prerelease-2026-04"
+"""The operator profile that has kernels for every op of the rewrites' first pieces of code; a test holds that."""
+
+LOWERS_WITH = "torch-mlir 20261001"
+"""What lowers every op of them; the same test."""
 
 REWRITES: dict[str, str] = {
     # Angles and vectors
@@ -323,6 +329,11 @@ def remedy_at(op: str, called_as: str | None, code: str) -> str | None:
         if name in inside and name not in code and call.search(code):
             return remedy_for(meant)
     return (remedy_for(called_as) if called_as else None) or remedy_for(op)
+
+
+def is_rewrite(remedy: str) -> bool:
+    """Whether a finding's remedy begins with a rewrite of the table: code that the tests run."""
+    return any(remedy.startswith(rewrite) for rewrite in REWRITES.values())
 
 
 def looked_up(op: str, table: Mapping[str, str]) -> str | None:

@@ -52,7 +52,8 @@ class Judgement:
         status: ``error`` where the check could not be carried out, so that neither of the others would be true.
         exit_code: 0 only for ``pass``. A crash, a broken device or failing user code has a code of its own, which is
             the supervisor's to give.
-        headline: one sentence, warnings always counted. "clean" is said only where every part that was asked for ran.
+        headline: one sentence, warnings always counted. "clean" is said only where every part that was asked for ran,
+            and not beside warnings, where it would be read as "nothing to do".
         fixed: ids of findings that the baseline has and nothing needs any more.
     """
 
@@ -159,6 +160,10 @@ def _sum_up(judged: Sequence[Finding], ends: _Ends, tail: str) -> tuple[Status, 
     if not ends.can_fall_back:
         also.insert(0, "plain CPU, so fallbacks were not checked")
         return "pass", f"{counted}no denied finding, {tail}; {'; '.join(also)}"
+    if any(finding.verdict == "warn" for finding in judged):
+        where = "in eager mode: " if also else ""
+        calls = [] if ends.op_calls is None else [f"{ends.op_calls:,} op calls"]
+        return "pass", "; ".join([f"{where}0 denied, {tail}", *calls, *also])
     if also:
         return "pass", f"clean in eager mode: {counted}no denied finding, {tail}; {'; '.join(also)}"
     return "pass", f"clean: {counted}no denied finding, {tail}"

@@ -49,12 +49,12 @@ def block(text: str, language: str, limit: int = 400) -> str:
     return _fenced(clean(text, limit), language)
 
 
-def lines_block(lines: Sequence[str], limit: int) -> str:
+def lines_block(lines: Sequence[str], limit: int, language: str = "text") -> str:
     """Clean lines as one fenced block of about `limit` characters: what is too long loses its middle."""
     text = "\n".join(lines)
     if len(text) > limit:
         text = f"{text[: limit // 4]}\n[…]\n{text[-limit * 3 // 4 :]}"
-    return _fenced(text, "text")
+    return _fenced(text, language)
 
 
 def _fenced(text: str, language: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING, Any, get_args
 
+from smoketest.findings.modules import module_of
 from smoketest.findings.report import Finding, OperatorRow, Phase, Report
-from smoketest.render import estimates, words
+from smoketest.render import allow, estimates, words
+from smoketest.render.glossary import terms_in
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,6 +28,8 @@ __all__ = ["page", "render"]
 
 _OPEN = 10
 """So many denied findings show their cause and remedy at once; the others on demand."""
+
+_NOT_SHOWN = re.compile(r"<(style|script)>.*?</\1>|<[^>]+>", re.DOTALL)
 
 _MODULES = 50
 _SHAPES = 20
@@ -37,22 +42,24 @@ _COMPILE_TROUBLE = ("fails", "unknown")
 def render(report: Report) -> str:
     """The report as HTML, worst finding first, ending in a newline."""
     entries = [_entry(number, finding, report) for number, finding in enumerate(words.worst_first(report.findings), 1)]
-    return page(
-        "report.html.j2",
-        report=report,
-        verdict=words.verdict(report),
-        entries=entries,
-        counts=_counts(report),
-        choices=_choices(entries),
-        phases=_phases(report, entries),
-        bars=_bars(report, entries),
-        cross=_cross(report.operators),
-        operators=sorted(report.operators, key=_trouble),
-        problems=words.problems(report),
-        environment=_environment(report),
-        estimated=estimates.lines(report),
-        assumed=estimates.assumptions(report),
-    )
+    given: dict[str, Any] = {
+        "report": report,
+        "verdict": words.verdict(report),
+        "entries": entries,
+        "counts": _counts(report),
+        "choices": _choices(entries),
+        "phases": _phases(report, entries),
+        "bars": _bars(report, entries),
+        "cross": _cross(report.operators),
+        "operators": sorted(report.operators, key=_trouble),
+        "problems": words.problems(report),
+        "environment": _environment(report),
+        "estimated": estimates.lines(report),
+        "assumed": estimates.assumptions(report),
+    }
+    shown = _NOT_SHOWN.sub(" ", page("report.html.j2", **given, terms=()))
+    terms = terms_in(shown)
+    return page("report.html.j2", **given, terms=terms)
 
 
 def page(template: str, **given: Any) -> str:
@@ -99,6 +106,9 @@ class _Entry:
         phase: where in the step; ``not known`` where no witness could tell.
         details: what else is known, as (label, values, whether they are code).
         open: whether cause and remedy are seen at once.
+        module: source of a module or function that does without the op; empty where there is none.
+        tested: what the tests hold of the remedy's code.
+        accepting: YAML that accepts it.
     """
 
     number: int
@@ -108,6 +118,9 @@ class _Entry:
     phase: str
     details: list[tuple[str, list[str], bool]]
     open: bool
+    module: str
+    tested: str
+    accepting: list[str]
 
 
 def _entry(number: int, finding: Finding, report: Report) -> _Entry:
@@ -119,6 +132,9 @@ def _entry(number: int, finding: Finding, report: Report) -> _Entry:
         phase=finding.phase or "not known",
         details=[(label, values, code) for label, values, code in _details(finding) if values],
         open=finding.verdict == "deny" and number <= _OPEN,
+        module=module_of(finding) or "",
+        tested=words.tested(finding) or "",
+        accepting=allow.entries([finding]),
     )
 
 
@@ -130,11 +146,11 @@ def _details(finding: Finding) -> Iterable[tuple[str, list[str], bool]]:
     yield "in", calls[:_MODULES] + more, True
     yield "called as", _given(called), True
     yield "kind", [f"{finding.kind}: {words.KINDS[finding.kind]}"] if finding.kind else [], False
-    yield "stands on (grounds)", _given(words.grounds(finding)), False
+    yield "how it is known", _given(words.grounds(finding)), False
     yield "time", [f"{finding.ms_per_step:,.1f} ms per step"] if finding.ms_per_step is not None else [], False
-    yield "got as far as", _given(words.reached(finding)), False
+    yield "lowering got as far as", _given(words.reached(finding)), False
     yield "shapes", list(finding.shapes[:_SHAPES]), True
-    yield "seen by", [", ".join(finding.witnesses)] if finding.witnesses else [], False
+    yield "seen in", _given(words.witnesses(finding.witnesses)), False
     yield "reproduced by", _given(finding.repro), True
     yield "against the baseline", _given(finding.status), False
     yield "rule", [f"{finding.rule}, class {finding.class_}; smoketest explain {finding.rule}"], False

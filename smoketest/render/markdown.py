@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smoketest.findings.modules import module_for
+from smoketest.findings.modules import module_of
 from smoketest.findings.report import Finding, Report
-from smoketest.render import estimates, words
+from smoketest.render import allow, estimates, words
 from smoketest.render.escape import block, code, lines_block, mixed, prose
+from smoketest.render.glossary import LONGEST, terms_in
 
 __all__ = ["LIMIT", "render"]
 
 LIMIT = 60_000
 """Characters; GitHub takes 65,536 in one comment."""
 
+_ROOM_FOR_WORDS = 30_000
+"""With less the words are not explained: the findings come first."""
+
 _VISIBLE_ROWS = 20
 _MOST_PLACES = 12
-_ABOUT_AN_OP = ("NST101", "NST104", "NST201")
 _Group = list[tuple[int, Finding]]
 """Findings that are alike, each with its number in the table."""
 
@@ -43,10 +46,18 @@ def render(report: Report, limit: int = LIMIT) -> str:
         *_section("Not checked", [f"- {_not_checked(entry.what, entry.why)}" for entry in report.not_checked], 8_000),
     ]
     end = [*_section("Environment", _environment(report), 6_000), *_command(report)]
-    room = limit - len(_join([*start, *end])) - 500
+    explained = limit >= _ROOM_FOR_WORDS
+    room = limit - len(_join([*start, *end])) - 500 - (LONGEST if explained else 0)
     table = _table(report, findings, room * 2 // 5)
     blocks = _blocks(report, findings, room - len(_join(table)))
-    return _join([*start, *table, *blocks, *end]) + "\n"
+    told = [*start, *table, *blocks, *end]
+    return _join([*told, *(_glossary(_join(told)) if explained else [])]) + "\n"
+
+
+def _glossary(text: str) -> list[str]:
+    """What the words of this report mean to somebody who knows only PyTorch."""
+    lines = [f"- **{prose(term.name)}**: {mixed(term.meaning)}." for term in terms_in(text)]
+    return ["## Words", "\n".join(lines)] if lines else []
 
 
 def _join(parts: Sequence[str]) -> str:
@@ -170,7 +181,9 @@ def _block(group: _Group, report: Report, told: dict[str, int]) -> str:
         parts.append(f"Instead: as in {told[first.remedy]:,}.")
     elif first.remedy:
         told[first.remedy] = numbers[0]
-        parts += [f"Instead: {mixed(first.remedy, 900)}", *_module(first)]
+        parts += [f"Instead: {mixed(first.remedy, 900)}", *_module(first), *_tested(first)]
+    if accepting := allow.entries(finding for _, finding in group):
+        parts += ["To accept it, in the check:", lines_block(accepting, 2_000, "yaml")]
     return _join(parts)
 
 
@@ -179,14 +192,15 @@ def _site(finding: Finding) -> list[str]:
         return []
     if not finding.site:
         return ["Line not known" + (f", {finding.phase}." if finding.phase else ".")]
-    where = f"At {code(words.place(finding.site))}" + (f", {finding.phase}:" if finding.phase else ":")
+    phase = words.phase(finding)
+    where = f"At {code(words.place(finding.site))}" + (f", {phase}:" if phase else ":")
     return [where, *([block(finding.site.code, "python")] if finding.site.code else [])]
 
 
 def _place(finding: Finding) -> str:
     """One of several findings that are alike, as a list item."""
     where = code(words.place(finding.site)) if finding.site else words.no_place(finding)
-    phase = f", {finding.phase}" if finding.phase else ""
+    phase = f", {words.phase(finding)}" if finding.phase else ""
     line = f" {code(finding.site.code, 120)}" if finding.site and finding.site.code else ""
     shapes = f"; shapes: {_shapes(finding)}" if finding.shapes else ""
     repro = f"; reproduced by {code(finding.repro)}" if finding.repro else ""
@@ -205,9 +219,14 @@ def _shapes(finding: Finding) -> str:
 
 def _module(finding: Finding) -> list[str]:
     """Source of a whole module or function that does without the op, or without the op it was called as."""
-    ops = (finding.called_as, finding.op) if finding.rule in _ABOUT_AN_OP else ()
-    source = next((found for op in ops if op and (found := module_for(op))), None)
+    source = module_of(finding)
     return [f"As whole code:\n\n```python\n{source.rstrip()}\n```"] if source else []
+
+
+def _tested(finding: Finding) -> list[str]:
+    """What the tests hold of the code of a remedy."""
+    told = words.tested(finding)
+    return [mixed(told)] if told else []
 
 
 def _details(group: _Group) -> list[str]:
@@ -220,14 +239,13 @@ def _details(group: _Group) -> list[str]:
         lines.append(f"{finding.kind}: {words.KINDS[finding.kind]}")
     grounds, reached = words.grounds(finding), words.reached(finding)
     if grounds:
-        lines.append(f"stands on (grounds): {grounds}")
+        lines.append(f"how it is known: {grounds}")
     if reached:
-        lines.append(f"got as far as: {prose(reached, 120)}")
+        lines.append(f"lowering got as far as {prose(reached, 120)}")
     if finding.shapes and len(group) == 1:
         lines.append(f"shapes: {_shapes(finding)}")
-    witnesses = sorted({name for _, each in group for name in each.witnesses})
-    if witnesses:
-        lines.append(f"seen by: {prose(', '.join(witnesses), 200)}")
+    if seen := words.witnesses(name for _, each in group for name in each.witnesses):
+        lines.append(f"seen in: {mixed(seen, 400)}")
     if finding.repro and len(group) == 1:
         lines.append(f"reproduced by {code(finding.repro)}")
     own = f"; id {code(finding.id)}" if len(group) == 1 else ""

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import io
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from smoketest.findings.report import Finding, Report
+from smoketest.findings.report import Finding, NotChecked, Report
 from smoketest.render import estimates, words
+from smoketest.render.glossary import terms_in
 
 __all__ = ["console", "render"]
 
 _STYLES = {"pass": "bold green", "fail": "bold red", "error": "bold magenta"}
 _GROUPS = (("deny", "Denied", "bold red", 20), ("warn", "Warnings", "bold yellow", 10), ("allow", "Allowed", "bold", 5))
+
+_SITES = 5
+"""So many places of findings that are alike are shown."""
+
+_CODE = 100
+"""Characters of a line of source; the file has the rest."""
+
+_CLAUSE = re.compile(r"[,;:] ")
+"""What ends the first clause of why something was not checked: the rest is in report.md."""
 
 _SHORT = 240
 """So many characters of a warning's remedy are shown."""
@@ -61,24 +73,53 @@ def _lines(report: Report) -> Iterator[_Line]:
     yield 0, _text((words.verdict(report), style), f" {words.clean(report.name, 60)} on {words.device(report)}")
     yield 0, _text((report.headline, "bold"))
     yield 0, _text((words.device_note(report), "dim"))
+    found = list(_findings(report))
+    yield from found
+    yield from _legend("\n".join(text.plain for _, text in found))
+    yield from _section("Checked", words.checked(report))
+    yield from _section("Fit and cost", estimates.lines(report))
+    yield from _not_checked(report)
+
+
+def _section(heading: str, lines: Sequence[str]) -> Iterator[_Line]:
+    if lines:
+        yield 0, Text()
+        yield 0, _text((heading, "bold"))
+    for line in lines:
+        yield 2, _text(line)
+
+
+def _legend(text: str) -> Iterator[_Line]:
+    """What the words of the findings mean, those that have a short meaning and occur."""
+    told = [term.short for term in terms_in(text) if term.short]
+    if told:
+        yield 0, Text()
+        yield 0, _text(("Words: " + "; ".join(told), "dim"))
+
+
+def _not_checked(report: Report) -> Iterator[_Line]:
+    """A line each, and one for all that only a device can tell; the whole of it is in report.md."""
+    if not report.not_checked:
+        return
+    yield 0, Text()
+    yield 0, _text(("Not checked", "bold"), " (in full in report.md)")
+    on_a_device = [entry.what for entry in report.not_checked if _only_a_device_tells(entry)]
+    if on_a_device:
+        yield 2, _text(("only on a real device", "bold"), f": {'; '.join(on_a_device)}")
+    for entry in report.not_checked:
+        if entry.what not in on_a_device:
+            yield 2, _text((entry.what, "bold"), f": {_CLAUSE.split(entry.why, maxsplit=1)[0]}")
+
+
+def _only_a_device_tells(entry: NotChecked) -> bool:
+    return "the emulated device" in entry.why or entry.why.startswith("only a device")
+
+
+def _findings(report: Report) -> Iterator[_Line]:
     groups = words.by_verdict(report.findings)
     told: dict[str, str] = {}
-    for verdict, heading, heading_style, most in _GROUPS:
-        yield from _group(report, groups[verdict], heading, heading_style, most, verdict, told)
-    yield 0, Text()
-    yield 0, _text(("Checked", "bold"))
-    for line in words.checked(report):
-        yield 2, _text(line)
-    if estimated := estimates.lines(report):
-        yield 0, Text()
-        yield 0, _text(("Fit and cost", "bold"))
-        for line in estimated:
-            yield 2, _text(line)
-    if report.not_checked:
-        yield 0, Text()
-        yield 0, _text(("Not checked", "bold"))
-        for entry in report.not_checked:
-            yield 2, _text((entry.what, "bold"), f": {entry.why}")
+    for verdict, heading, style, most in _GROUPS:
+        yield from _group(report, groups[verdict], heading, style, most, verdict, told)
 
 
 def _group(
@@ -90,58 +131,83 @@ def _group(
     verdict: str,
     told: dict[str, str],
 ) -> Iterator[_Line]:
-    """The findings of one verdict; denied ones with cause and remedy, warnings with a short remedy.
+    """The findings of one verdict, those of the same rule and op together; denied ones with cause and remedy.
 
     `told` holds which finding a remedy was told of: it is told once, and later findings refer to that one.
     """
     if not findings:
         return
-    full = verdict == "deny"
     yield 0, Text()
     yield 0, _text((f"{heading} ({len(findings):,})", style))
     if any(finding.grounds == "no_kernel_known" for finding in findings):
         yield 2, _text((f"possible: {words.GROUNDS['no_kernel_known']}", "dim"))
+    alike = _alike(findings, report)
     cut = False
-    for finding in findings[:most]:
-        # A warned fallback is told by its title; why a graph breaks, only by its message.
-        cause = words.cause(finding) if full or finding.rule != "NST101" else None
-        remedy = finding.remedy if verdict != "allow" else None
-        if remedy and remedy in told:
-            remedy = told[remedy]
-        elif remedy:
-            told[remedy] = f"as for {finding.op or 'the ' + words.title(finding, report)} above"
-            cut = cut or (not full and len(remedy) > _SHORT)
-            remedy = remedy if full else words.clean(remedy, _SHORT)
-        yield from _finding(report, finding, cause, remedy)
+    for same in alike[:most]:
+        yield _heading(same, report)
+        for cause, sites in _by_cause(same, verdict):
+            yield from _sites(sites)
+            if cause:
+                yield 4, _text(cause)
+            remedy = sites[0].remedy if verdict != "allow" else None
+            if remedy and remedy in told:
+                yield 4, _text(("instead: ", "green"), told[remedy])
+            elif remedy:
+                told[remedy] = f"as for {sites[0].op or 'the ' + words.title(sites[0], report)} above"
+                short = words.clean(remedy, _SHORT) if verdict != "deny" else remedy
+                cut = cut or short.endswith("…")
+                yield 4, _text(("instead: ", "green"), short)
     if cut:
         yield 2, _text("Remedies that end in … here stand in full in report.md.")
+    if len(alike) > most:
+        left = sum(len(same) for same in alike[most:])
+        yield 2, _text(f"… and {left:,} more, in report.md and report.json")
+
+
+def _alike(findings: Sequence[Finding], report: Report) -> list[list[Finding]]:
+    """Findings of the same rule, op and title together, in the place of the worst of them."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.rule, finding.op, words.title(finding, report)), []).append(finding)
+    return list(groups.values())
+
+
+def _by_cause(findings: Sequence[Finding], verdict: str) -> list[tuple[str | None, list[Finding]]]:
+    """The findings of one group by what is said of them all: cause and remedy."""
+    groups: dict[tuple[str | None, str | None], list[Finding]] = {}
+    for finding in findings:
+        # A warned fallback is told by its title; why a graph breaks, only by its message.
+        cause = words.cause(finding) if verdict == "deny" or finding.rule != "NST101" else None
+        groups.setdefault((cause, finding.remedy), []).append(finding)
+    return [(cause, sites) for (cause, _), sites in groups.items()]
+
+
+def _heading(same: Sequence[Finding], report: Report) -> _Line:
+    """Rule, op and title of findings that are alike, and in how many places they are."""
+    first = same[0]
+    statuses = Counter(finding.status for finding in same if finding.status)
+    told = [first.rule, *(f"{count} {status}" if len(same) > 1 else status for status, count in statuses.items())]
+    places = f" in {len(same):,} places" if len(same) > 1 else ""
+    title = words.title(first, report)
+    if first.op:
+        return 2, _text((first.op, "bold"), f"  {title}{places} ({', '.join(told)})")
+    return 2, _text((title, "bold"), f"{places} ({', '.join(told)})")
+
+
+def _sites(findings: Sequence[Finding]) -> Iterator[_Line]:
+    """Where they are, the first ones of many; of what is about the machine there is nothing to say."""
+    most = _SITES if len(findings) > _SITES + 1 else len(findings)
+    for finding in findings[:most]:
+        if finding.class_ == "environment":
+            continue
+        phase = f", {words.phase(finding)}" if finding.phase else ""
+        code = words.clean(finding.site.code, _CODE) if finding.site else ""
+        yield 4, _text((words.place(finding.site), "cyan"), f"{phase}: " if code else phase, (code, "dim"))
+        crossing, modules = words.crossing(finding), words.modules(finding)
+        often = words.amount(finding) + (f", {crossing} to and from the host" if crossing else "")
+        yield 6, _text(often + (f", in {modules}" if modules else ""))
     if len(findings) > most:
-        yield 2, _text(f"… and {len(findings) - most:,} more, in report.md and report.json")
-
-
-def _finding(report: Report, finding: Finding, cause: str | None, remedy: str | None) -> Iterator[_Line]:
-    """A finding in a few lines: op, place, numbers, and what else is given."""
-    title, phase = words.title(finding, report), f" in {finding.phase}" if finding.phase else ""
-    rule = f"({finding.rule}{', ' + finding.status if finding.status else ''})"
-    if finding.op:
-        yield 2, _text((finding.op, "bold"), f"  {title}{phase} {rule}")
-    else:
-        yield 2, _text((title, "bold"), f"{phase} {rule}")
-    if finding.class_ != "environment":  # which has neither line nor count
-        yield from _where(finding)
-    if cause:
-        yield 4, _text(cause)
-    if remedy:
-        yield 4, _text(("instead: ", "green"), remedy)
-
-
-def _where(finding: Finding) -> Iterator[_Line]:
-    """Its line, how often, and in which modules."""
-    code = f"  {finding.site.code}" if finding.site and finding.site.code else ""
-    yield 4, _text((words.place(finding.site), "cyan"), (code, "dim"))
-    crossing, modules = words.crossing(finding), words.modules(finding)
-    often = words.amount(finding) + (f", {crossing} to and from the host" if crossing else "")
-    yield 4, _text(often + (f", in {modules}" if modules else ""))
+        yield 4, _text(f"and in {len(findings) - most:,} more places, in report.md")
 
 
 def _text(*parts: str | tuple[str, str]) -> Text:

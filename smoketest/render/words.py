@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
+from smoketest.findings.remedies import LOWERS_WITH, RUNS_IN, is_rewrite
 from smoketest.findings.report import Finding, GraphInfo, PartStatus, Report, Site
 from smoketest.findings.rules import RULES
 
@@ -17,6 +18,7 @@ __all__ = [
     "GRADES",
     "GROUNDS",
     "KINDS",
+    "WITNESSES",
     "amount",
     "by_verdict",
     "cause",
@@ -30,6 +32,7 @@ __all__ = [
     "judged",
     "module_name",
     "modules",
+    "phase",
     "pieces",
     "place",
     "problems",
@@ -37,8 +40,10 @@ __all__ = [
     "reached",
     "row",
     "size",
+    "tested",
     "title",
     "verdict",
+    "witnesses",
     "worst_first",
 ]
 
@@ -49,7 +54,7 @@ _LABELS = {
     "NST101": "fallback",
     "NST102": "hidden host work",
     "NST103": "host synchronisation",
-    "NST104": "failed op",
+    "NST104": "op failure",
     "NST201": "lowering failure",
     "NST202": "graph that cannot be imported",
     "NST204": "graph break",
@@ -67,7 +72,7 @@ KINDS = {
     "rejected": "a kernel exists and refused these dtypes, shapes or layouts",
     "recovered": "the kernel's compilation or execution failed and the CPU took over",
     "cpu_kernel": "registered on purpose, runs on the host",
-    "unknown": "the witnesses at hand cannot tell why",
+    "unknown": "what was recorded does not tell why",
 }
 EAGER = {
     "device": "on the device",
@@ -82,12 +87,32 @@ EAGER = {
 
 COMPILED = {
     "lowers": "lower",
-    "fails": "fail",
-    "unknown": "unknown",
-    "decomposed": "decomposed first",
-    "not_reached": "in no captured graph",
+    "fails": "fail to lower",
+    "unknown": "not known",
+    "decomposed": "split into other ops",
+    "not_reached": "not in what torch.compile captured",
 }
 """What the compiler did with ops, in the order in which it is told."""
+
+WITNESSES = {
+    "tracker": "torch-neuronx's list of what fell back",
+    "warnings": "its warnings",
+    "dispatch": "every op call of the traced step",
+    "kernels": "which kernels ran",
+    "registry": "PyTorch's list of kernels",
+    "strict": "what a kernel said when it refused",
+    "copies": "copies to the CPU inside ops",
+    "exception": "the exception raised",
+    "loss": "the loss",
+    "gradient": "the gradients",
+    "reference": "the same step on plain CPU",
+    "output": "the outputs compared",
+    "move": "the model before and after its move",
+    "loader": "the batches of the data loader",
+    "compile_probe": "the compile probe",
+    "doctor": "`smoketest doctor`",
+}
+"""Who saw a finding, in words that need no knowledge of this package; each name of a witness that there is."""
 
 _STAGES = ("captured", "imported", "torch-backend", "stablehlo")
 """The lowering ladder (design, section 5)."""
@@ -248,8 +273,9 @@ def reached(finding: Finding) -> str | None:
     """How far up the lowering ladder it got; None where that is no question, as for a graph break."""
     if not finding.stage or finding.rule in ("NST204", "NST205"):
         return None
-    ladder = f" (of {', '.join(_STAGES)})" if finding.stage in _STAGES else ""
-    return f"{finding.stage}{ladder}"
+    if finding.stage not in _STAGES:
+        return finding.stage
+    return f"stage {_STAGES.index(finding.stage) + 1} of {len(_STAGES)} ({finding.stage})"
 
 
 def row(finding: Finding, device_kind: str) -> list[str]:
@@ -268,6 +294,26 @@ def row(finding: Finding, device_kind: str) -> list[str]:
         *([f"  instead: {finding.remedy}"] if finding.remedy and finding.verdict != "allow" else []),
     ]
     return [" " * (len(line) - len(line.lstrip(" "))) + clean(line, 700) for line in lines]
+
+
+def phase(finding: Finding) -> str:
+    """The phase as what stands before the line: of backward, the line is the one that autograd runs it for."""
+    return "backward of" if finding.phase == "backward" and finding.site else finding.phase or ""
+
+
+def witnesses(names: Iterable[str]) -> str:
+    """Who saw it, in words."""
+    return ", ".join(WITNESSES.get(name, name) for name in sorted(set(names)))
+
+
+def tested(finding: Finding) -> str | None:
+    """What the tests hold of the code in a remedy; None where it holds none, or none that is run by them."""
+    if not finding.remedy or not is_rewrite(finding.remedy):
+        return None
+    return (
+        f"Of the first piece of code every op has a kernel in the operator profile {RUNS_IN} and lowers with"
+        f" {LOWERS_WITH}, forward and backward; it has not been run on a device."
+    )
 
 
 def grounds(finding: Finding) -> str | None:
@@ -292,6 +338,8 @@ def amount(finding: Finding) -> str:
         return "in the whole run"
     if count is None:
         return "count not known"
+    if finding.rule == "NST205" and finding.exact is None:
+        return f"compiled again {count:,} {'time' if count == 1 else 'times'}"
     if finding.rule.startswith("NST2") and finding.exact is None:  # breaks, compiles, inputs: no calls of an op
         unit = ("time", "times")
     else:

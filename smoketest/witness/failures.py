@@ -27,7 +27,13 @@ _OP = re.compile(r"\b[A-Za-z_]\w*::\w+(?:\.\w+)?")
 
 
 def raised(
-    error: str, failed: FailedOp | None, is_code: bool, line: Line | None, phase: Phase | None, policy: SitePolicy
+    error: str,
+    failed: FailedOp | None,
+    is_code: bool,
+    line: Line | None,
+    phase: Phase | None,
+    policy: SitePolicy,
+    device: str = "the device",
 ) -> Observation:
     """The observation for an exception that ended a step on the device.
 
@@ -38,6 +44,7 @@ def raised(
         line: the user's line in the exception's traceback.
         phase: of the runner.
         policy: makes a site out of a line.
+        device: what it ran on: what the emulated one raises is a prediction, and its title says so.
     """
     op = None if is_code and failed is None else op_in_error(error) or (failed.op if failed is not None else None)
     place = failed.line if failed is not None and failed.line is not None else line
@@ -52,7 +59,7 @@ def raised(
         calls=1,
         exact=False,
         witnesses=frozenset({"exception"}),
-        message=f"{what} raised on the device, and plain CPU runs it: {error}",
+        message=f"{what} raised on {device}, and plain CPU runs it: {error}",
         remedy=_CODE if op is None and is_code else _remedy(error),
     )
 

@@ -399,7 +399,10 @@ class EagerRun:
     def tell_failure(self, error: BaseException, phase: Phase | None) -> Observation:
         """Send the finding about what the device raised, by what is known of it now."""
         is_code = failures.raised_by_code(error)
-        seen = failures.raised(summary_of(error), self.op_of(error), is_code, users_line(error), phase, self.job.policy)
+        device = "the emulated device" if self.job.device.kind == "emulated" else "the device"
+        seen = failures.raised(
+            summary_of(error), self.op_of(error), is_code, users_line(error), phase, self.job.policy, device
+        )
         self.raised, self.known, self.error = [seen], (), summary_of(error)
         self.send_findings()
         return seen

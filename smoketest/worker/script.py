@@ -128,8 +128,9 @@ class _Watched(EagerRun):
         """Send the finding; nobody tried the script on plain CPU, and it does not say so."""
         failed, is_code = self.op_of(error), failures.raised_by_code(error)
         text = summary_of(error)
+        device = "the emulated device" if self.job.device.kind == "emulated" else "the device"
         seen = failures.raised(text, failed, is_code, users_line(error), phase, self.job.policy)
-        seen = dataclasses.replace(seen, message=f"{seen.op or 'the script'} raised on the device: {text}")
+        seen = dataclasses.replace(seen, message=f"{seen.op or 'the script'} raised on {device}: {text}")
         self.raised, self.known, self.error = [seen], (), text
         self.send_findings()
         return seen

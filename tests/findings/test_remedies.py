@@ -12,9 +12,10 @@ import torch
 from remedy_cases import CASES, evaluate, snippet
 
 from smoketest.findings import Observation, merge
-from smoketest.findings.remedies import ADVICE, REWRITES, remedy_for
+from smoketest.findings.remedies import ADVICE, LOWERS_WITH, REWRITES, RUNS_IN, is_rewrite, remedy_for
 from smoketest.findings.report import Site
 from smoketest.findings.rules import RULES
+from smoketest.operators.profile import load_profile
 
 
 def test_every_rewrite_has_a_case_that_compares_it() -> None:
@@ -67,6 +68,14 @@ def test_every_rewrite_lowers_forward_and_backward(tmp_path: Path) -> None:
     assert seen["refused"] == {}
     assert seen["graphs"] == 2
     assert seen["probed"] > 300
+
+
+def test_what_reports_say_the_rewrites_were_tested_with_is_what_they_are_tested_with() -> None:
+    assert load_profile(None).name == RUNS_IN
+    constraints = Path(__file__).parents[2].joinpath("constraints.txt").read_text()
+    assert LOWERS_WITH.replace(" ", "==") in constraints.splitlines()
+    assert is_rewrite(REWRITES["sort"] + " And more.")
+    assert not any(is_rewrite(text) for text in ADVICE.values())
 
 
 def test_advice_promises_no_code() -> None:

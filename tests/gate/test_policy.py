@@ -218,7 +218,7 @@ def test_the_headline_counts_by_class_and_always_counts_warnings() -> None:
 
 def test_clean_means_no_denied_finding_and_counts_what_was_looked_at() -> None:
     result = decide(finding(grounds="no_kernel_known"), finding(grounds="no_kernel_known"))
-    assert result.headline == "clean: 1,234 op calls, no denied finding, 2 warnings"
+    assert result.headline == "0 denied, 2 warnings; 1,234 op calls"
     assert (result.status, result.exit_code) == ("pass", 0)
 
 

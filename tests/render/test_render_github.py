@@ -34,7 +34,7 @@ def test_a_library_s_line_has_no_file_and_is_told_in_the_text() -> None:
     site = Site(file="transformers/models/gpt2/modeling_gpt2.py", line=7, code="x")
     found = merge([Observation(rule="NST104", op="aten::a", phase="forward", site=site, message="50% raise\nthere")])
     (line,) = annotate([judged(base("gpt2", findings=found))], here)
-    assert line.startswith("::error title=gpt2%3A predicted failed op of aten%3A%3Aa::")
+    assert line.startswith("::error title=gpt2%3A predicted op failure of aten%3A%3Aa::")
     assert "transformers/models/gpt2/modeling_gpt2.py:7: 50%25 raise there" in line
 
 

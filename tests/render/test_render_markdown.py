@@ -97,7 +97,7 @@ def test_a_hostile_report_holds_no_markup_but_ours() -> None:
     assert not kinds(tokens) & {"link_open", "image", "s_open", "hr", "blockquote_open"}
     headings = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     assert [h.split()[0] for h in headings] == [
-        "ERROR", "What", "Checked", "Not", "Findings", "1.", "Environment", "Reproduce",
+        "ERROR", "What", "Checked", "Not", "Findings", "1.", "Environment", "Reproduce", "Words",
     ]  # fmt: skip
     assert [token.type for token in tokens].count("tr_open") == 2
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u200b\u202a-\u202e\u2066-\u2069]", text)
@@ -135,8 +135,10 @@ def test_no_report_is_longer_than_the_limit_and_what_is_left_out_is_counted(coun
     left_blocks = sum(int(n) for n in re.findall(r"^Details of (\d+) more findings", out, re.MULTILINE))
     assert rows + left_rows == count
     assert blocks + left_blocks == count
-    assert [token.type for token in tokens].count("fence") == blocks + 1
-    assert out.rstrip().endswith("```")  # the command that reproduces it is never what is cut
+    assert [token.type for token in tokens].count("fence") == 2 * blocks + 1  # its line, its entry; the command
+    end = out.partition("\n## Reproduce\n")[2]
+    assert end.startswith("\n```sh\n")  # the command that reproduces it is never what is cut, nor what words mean
+    assert "- **fallback**: an op that the device hands to the CPU" in end
 
 
 def test_the_first_twenty_rows_are_seen_and_the_rest_folded_away() -> None:
@@ -209,8 +211,8 @@ def test_no_file_of_this_project_is_linked_to_and_terms_are_explained() -> None:
     out = render(SAMPLES["equivariant"]())
     assert "docs/rules" not in out
     assert "class fallback (`smoketest explain NST101`); id `" in out
-    assert "- stands on (grounds): seen on a real device by others\n" in out
-    assert "- got as far as: torch-backend (of captured, imported, torch-backend, stablehlo)\n" in out
+    assert "- how it is known: seen on a real device by others\n" in out
+    assert "- lowering got as far as stage 3 of 4 (torch-backend)\n" in out
 
 
 def test_the_profile_says_in_words_where_it_was_read_and_once_that_nothing_ran_on_trainium() -> None:

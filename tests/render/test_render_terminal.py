@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from sample_reports import SAMPLES, base, judged, seen
 
 from smoketest.findings import Observation, Site, merge
-from smoketest.findings.report import CompilePart, GraphInfo, OperatorRow
+from smoketest.findings.report import CompilePart, GraphInfo, NotChecked, OperatorRow
 from smoketest.render import render
 from smoketest.render.summary import Row, terminal
 
@@ -60,10 +60,10 @@ def test_the_first_line_says_verdict_and_device() -> None:
 
 def test_predictions_are_called_so_and_lower_bounds_say_at_least() -> None:
     out = render(SAMPLES["equivariant"](), "terminal", width=200)
-    assert "aten::atan2.out  predicted fallback in forward (NST101)" in out
-    assert "aten::native_batch_norm  possible fallback in forward (NST101)" in out
-    assert "aten::lgamma  predicted lowering failure in forward (NST201)" in out
-    assert "aten::erfinv  possible lowering failure in backward (NST201)" in out
+    assert "aten::atan2.out  predicted fallback (NST101)" in out
+    assert "aten::native_batch_norm  possible fallback (NST101)" in out
+    assert "aten::lgamma  predicted lowering failure (NST201)" in out
+    assert "aten::erfinv  possible lowering failure (NST201)" in out
     assert "at least 6 calls per step, at least 12.0 KiB per step to and from the host, in interactions.*.angles" in out
     assert "3 calls at setup" in out
 
@@ -91,8 +91,52 @@ def test_a_remedy_is_told_once_and_referred_to_after() -> None:
     )
     out = render(judged(base("a", findings=findings)), "terminal")
     assert out.count("instead: Keep the cosine") == 1
-    assert out.count("instead: as for aten::acos.out above") == 2
-    assert out.count("instead: ") == 3
+    assert out.count("instead: as for aten::acos.out above") == 1  # of the warning: the two denied are told together
+    assert out.count("instead: ") == 2
+
+
+def test_findings_of_the_same_rule_and_op_are_one_entry_with_their_places_below() -> None:
+    findings = merge(part for n in range(1, 10) for part in seen("aten::acos.out", n, f"line_{n}", "reported", 1, 1))
+    out = render(judged(base("a", findings=findings)), "terminal", width=200)
+    assert out.count("aten::acos.out  predicted fallback") == 1
+    assert "  aten::acos.out  predicted fallback in 9 places (NST101)\n" in out
+    assert len(re.findall(r"^    \S+:\d+, forward: line_\d$", out, re.MULTILINE)) == 5
+    assert "    and in 4 more places, in report.md\n" in out
+
+
+def test_places_of_one_entry_that_have_causes_of_their_own_are_told_with_these() -> None:
+    report = judged(base("a", findings=merge([*observed("NST204", 3, "why"), *observed("NST204", 4, "why else")])))
+    out = render(report, "terminal", width=200)
+    told = out.partition("graph break in 2 places (NST204)\n")[2].splitlines()
+    assert [told[i].strip() for i in (0, 2, 4, 6)] == ["m.py:3, forward: x", "why", "m.py:4, forward: x", "why else"]
+
+
+def test_a_finding_of_backward_names_the_line_that_autograd_runs_it_for() -> None:
+    site = Site(file="m.py", line=3, code="y = torch.sort(x)")
+    findings = merge([Observation("NST101", op="aten::a", phase="backward", grounds="measured", calls=1, site=site)])
+    report = judged(base("a", findings=findings))
+    assert "m.py:3, backward of: y = torch.sort(x)\n" in render(report, "terminal")
+    assert "At `m.py:3`, backward of:\n\n```python\ny = torch.sort(x)\n```" in render(report, "markdown")
+    assert ">backward of this line</td>" in render(report, "html")
+
+
+def test_a_recompile_is_counted_as_compiled_again_so_that_its_message_can_say_how_often_in_all() -> None:
+    report = judged(base("a", findings=merge(observed("NST205", 3, "forward() is compiled 2 times"))))
+    assert "      compiled again 1 time\n    forward() is compiled 2 times\n" in render(report, "terminal")
+
+
+def test_what_was_not_checked_takes_a_line_each_and_one_for_what_only_a_device_tells() -> None:
+    notes = (
+        NotChecked(what="neuronx-cc failures", why="the emulated device compiles nothing"),
+        NotChecked(what="compiling forward", why="Dynamo skipped it: its ops are in no graph"),
+        NotChecked(what="speed", why="times of the emulated device are the CPU's"),
+    )
+    out = render(judged(base("a", not_checked=notes)), "terminal", width=200)
+    assert out.endswith(
+        "Not checked (in full in report.md)\n"
+        "  only on a real device: neuronx-cc failures; speed\n"
+        "  compiling forward: Dynamo skipped it\n"
+    )
 
 
 def test_warnings_have_short_remedies_and_say_where_the_rest_stands() -> None:
@@ -101,7 +145,7 @@ def test_warnings_have_short_remedies_and_say_where_the_rest_stands() -> None:
             *seen("aten::hardswish", 1, "a", "no_kernel_known", 1, 1),
             *seen("aten::scatter_reduce.two", 2, "b", "no_kernel_known", 1, 1),
             *observed("NST204", 3),
-            *observed("NST204", 4),
+            *observed("NST204", 4, "why else"),
         ]
     )
     out = render(judged(base("a", findings=findings)), "terminal", width=400)
@@ -143,7 +187,7 @@ def test_every_number_says_what_it_counts() -> None:
     assert (
         "Operators of both parts, in-place and out variants counted with their functional overload: 4. Eager "
         "(predicted): 1 on the device, 1 on the CPU, 1 on the device and on the CPU, 1 not called in the traced step. "
-        "Compiled: 2 lower, 1 unknown, 1 in no captured graph."
+        "Compiled: 2 lower, 1 not known, 1 not in what torch.compile captured."
     ) in out
     assert "42 distinct ops (told apart by shapes and dtypes) lowered one by one: 0 failed, 2 unknown." in out
 
