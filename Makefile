@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros ecosystem examples scripts doubles compiled first-contact clean parity
+.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros ecosystem examples scripts doubles compiled ranks first-contact clean parity
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ doubles: $(INSTALLED) ## The suite for the real device on all doubles of torch-n
 
 compiled: $(INSTALLED) ## torch.compile on the emulated device, GPT-2 too, the long form (one minute)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_compile.py tests/devices/test_compile_running.py tests/devices/test_compile_errors.py
+
+ranks: $(INSTALLED) ## Training on 2 and 4 ranks of the emulated device, the long form (one minute)
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_process_group.py tests/devices/test_parallel_training.py
 
 first-contact: ## On a Trn2 or Trn3 machine, in the environment with torch-neuronx (docs/first-contact.md)
 	$(PYTHON) -m smoketest.first_contact

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,15 @@ def run(program: str, ranks: int, folder: Path, *args: str) -> list[dict[str, An
             here = {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
             with (folder / f"{rank}.log").open("w") as log:
                 processes.append(subprocess.Popen(command, env=os.environ | shared | here, stdout=log, stderr=log))
-        codes = [process.wait(SECONDS) for process in processes]
+        ends = time.monotonic() + SECONDS
+        while any(process.poll() is None for process in processes) and time.monotonic() < ends:
+            if any(process.poll() for process in processes):  # the others would wait for it
+                break
+            time.sleep(0.05)
     finally:
         for process in processes:
             process.kill()
+    codes = [process.wait() for process in processes]
     said = "\n".join((folder / f"{rank}.log").read_text() for rank in range(ranks))
     assert codes == [0] * ranks, said
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]

@@ -92,9 +92,7 @@ def test_what_the_device_refuses_raises(seen: Seen, name: str, error: str) -> No
 
 
 def test_a_complex_tensor_that_pytorch_hands_on_as_it_is_raises() -> None:
-    with pytest.raises(
-        RuntimeError, match="^neuron: alltoall_base of complex64 is not supported by the process group$"
-    ):
+    with pytest.raises(RuntimeError, match="neuron: alltoall_base of complex64 is not supported by the process group"):
         rules.check("alltoall_base_", ["complex64"], size=4, is_default=True)
 
 

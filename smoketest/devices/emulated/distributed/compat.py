@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
 
 from smoketest.devices.emulated.compat import NAME, Overload, has_kernel
 from smoketest.operators.functional import overload
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 DRIFT = (
+    "torch.Tensor._use_count",
     "torch.library.get_kernel",
     "torch._C._dispatch_get_all_op_names",
     "torch.distributed.ProcessGroup._get_backend",
@@ -80,10 +83,43 @@ def has_backend(group: dist.ProcessGroup, device: str) -> bool:
 
 
 def the_kernel(op: Overload, key: str) -> Callable[..., Any]:
-    """The kernel that is registered under a dispatch key now, whatever replaces it later; called with all arguments."""
+    """The kernel that is registered under a dispatch key now, whatever replaces it later; called with all arguments.
+
+    It is called with the interpreter's lock held, and waits for gloo's. Gloo's thread drops the tensors of a finished
+    collective under its own lock, and needs the interpreter's for that where Python made them: each would wait for the
+    other. So Python keeps them until nobody else does.
+    """
     kernel = torch.library.get_kernel(op, key)
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.__members__[key])
-    return lambda *args: kernel.call_boxed(keys, *args)
+
+    def call(*args: Any) -> Any:
+        _IN_USE.hold(x for x in tree_leaves(args) if isinstance(x, torch.Tensor))
+        return kernel.call_boxed(keys, *args)
+
+    return call
+
+
+class _InUse:
+    """Tensors that C++ may still hold, each once."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, torch.Tensor] = {}
+        self._lock = threading.Lock()  # a backward's collectives run in a thread of their own
+
+    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Keep these, and let go of those that only this keeps."""
+        with self._lock:
+            self._kept = {key: x for key, x in self._kept.items() if _owners(x) > 1}
+            self._kept.update((id(x), x) for x in tensors)
+
+
+def _owners(tensor: Any) -> int:
+    count: int = tensor._use_count()
+    return count
+
+
+_IN_USE = _InUse()
+"""Of the process: gloo's threads are the process's as well."""
 
 
 def override(library: torch.library.Library, op: Overload, kernel: Callable[..., Any], key: str) -> None:
