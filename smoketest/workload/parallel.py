@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,30 +16,16 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+from smoketest.config.models import Parallel
 from smoketest.errors import UserCodeError
 
-__all__ = ["Parallel", "clip_grad_norm", "parallelize", "parameter_groups"]
+__all__ = ["clip_grad_norm", "parallelize", "parameter_groups"]
 
 _SHARED_GRADIENT = "replicated_with_grad_allreduce"
 _STYLES = ("colwise", "rowwise", "colwise_rep", "colwise_gather_output", "rowwise_rep", "rowwise_split_input",
            "embedding_rowwise", _SHARED_GRADIENT)  # fmt: skip
 """Entries of transformers' plans that PyTorch has a style for, or that need none."""
 _SPLIT_MODULES = (nn.Linear, nn.Embedding)
-
-
-class Parallel(Protocol):
-    """What a check says under ``parallel``."""
-
-    @property
-    def kind(self) -> str: ...  # noqa: D102
-    @property
-    def mixed_precision(self) -> str | None: ...  # noqa: D102
-    @property
-    def cpu_offload(self) -> bool: ...  # noqa: D102
-    @property
-    def plan(self) -> Mapping[str, str]: ...  # noqa: D102
-    @property
-    def layers(self) -> str | None: ...  # noqa: D102
 
 
 def parallelize(module: nn.Module, parallel: Parallel, device_type: str, mesh: DeviceMesh) -> nn.Module:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,21 +15,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.func import functional_call
 
 import smoketest
+from smoketest.config.models import Parallel
 from smoketest.errors import UserCodeError
 from smoketest.workload.parallel import clip_grad_norm, parallelize, parameter_groups
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 STEPS = 4
 Loss = Callable[[Any, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Parallel:
-    kind: str = "ddp"
-    mixed_precision: str | None = None
-    cpu_offload: bool = False
-    plan: dict[str, str] = field(default_factory=dict)
-    layers: str | None = None
 
 
 class Block(nn.Module):
@@ -149,23 +140,23 @@ def main() -> None:
         "one": alone(made),
         "one, bf16": alone_in_bf16(),
         "ddp": spread(Parallel()),
-        "fsdp2": spread(Parallel("fsdp2")),
-        "fsdp2, layers": spread(Parallel("fsdp2", layers="blocks.*")),
-        "fsdp2, bf16": spread(Parallel("fsdp2", mixed_precision="bfloat16")),
-        "fsdp2, offload": spread(Parallel("fsdp2", cpu_offload=True)),
+        "fsdp2": spread(Parallel(kind="fsdp2")),
+        "fsdp2, layers": spread(Parallel(kind="fsdp2", layers="blocks.*")),
+        "fsdp2, bf16": spread(Parallel(kind="fsdp2", mixed_precision="bfloat16")),
+        "fsdp2, offload": spread(Parallel(kind="fsdp2", cpu_offload=True)),
     }
     if "tp" in sys.argv:
-        seen["tp"] = spread(Parallel("tp", plan=HALF_A_PLAN))
-        seen["tp, tied"] = spread(Parallel("tp", plan=PLAN))
+        seen["tp"] = spread(Parallel(kind="tp", plan=HALF_A_PLAN))
+        seen["tp, tied"] = spread(Parallel(kind="tp", plan=PLAN))
         seen["refused"] = {
-            "no plan": refused(Parallel("tp"), made),
-            "no such layer": refused(Parallel("tp", plan={"layers.*.up": "colwise"}), made),
-            "no such layer to shard": refused(Parallel("fsdp2", layers="layers.*"), made),
-            "not linear": refused(Parallel("tp", plan={"blocks.*.norm": "colwise"}), made),
-            "untied": refused(Parallel("tp", plan={"head": "colwise"}), made),
+            "no plan": refused(Parallel(kind="tp"), made),
+            "no such layer": refused(Parallel(kind="tp", plan={"layers.*.up": "colwise"}), made),
+            "no such layer to shard": refused(Parallel(kind="fsdp2", layers="layers.*"), made),
+            "not linear": refused(Parallel(kind="tp", plan={"blocks.*.norm": "colwise"}), made),
+            "untied": refused(Parallel(kind="tp", plan={"head": "colwise"}), made),
         }
     if "llama" in sys.argv:
-        seen["one llama"], seen["llama"] = alone(llama), spread(Parallel("tp"), llama)
+        seen["one llama"], seen["llama"] = alone(llama), spread(Parallel(kind="tp"), llama)
     seen["fell back"] = [name for name in device.get_fallback_ops() if not name.startswith("aten::")]
     answer(seen)
     dist.barrier()
