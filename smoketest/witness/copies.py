@@ -121,7 +121,7 @@ class MarkingWitness(DispatchWitness):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        super().__exit__(kind, error, trace)
         self._around.close()
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:

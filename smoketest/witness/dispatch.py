@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
 from smoketest.witness.contract import host_tensors
 from smoketest.witness.hostsync import sync_cause, waits_in
+from smoketest.witness.modes import WatchingMode
 from smoketest.witness.sites import Line, Origins
 
 __all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Relay", "Signature", "signature_text"]
@@ -93,7 +93,7 @@ class FailedOp(NamedTuple):
     line: Line | None
 
 
-class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DispatchWitness(WatchingMode):  # type: ignore[no-untyped-call]
     """Counts every call that PyTorch dispatches in a step while it is entered.
 
     Args:
@@ -127,7 +127,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         noted: Callable[[Any, Any, Any, Any, Collection[str]], None] | None = None,
         waited: Callable[[], str | None] | None = None,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._noted = noted
         self._waited = waited or (lambda: None)
         self._origins = origins
@@ -226,7 +226,7 @@ class DispatchWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A call was counted; for those who want to know more of it."""
 
 
-class Relay(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Relay(WatchingMode):  # type: ignore[no-untyped-call]
     """Tells a witness of calls that its own mode does not see: in another thread, or where modes are off.
 
     Args:
@@ -235,7 +235,7 @@ class Relay(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, witness: DispatchWitness, on: Callable[[], bool] = lambda: True) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._witness = witness
         self._on = on
 

@@ -66,6 +66,11 @@ _VALIDATION = (
     "Give the distribution `validate_args=False`: what waits is its check of arguments and samples. For all of them,"
     " once at the start: `torch.distributions.Distribution.set_default_validate_args(False)`."
 )
+_CTC = re.compile("ctc", re.IGNORECASE)
+_LENGTHS = (
+    "If it is ctc_loss that copies: it needs input_lengths and target_lengths on the host, so leave them on the CPU"
+    " when the batch is moved, or give tuples of numbers."
+)
 _LIBRARY = (
     "see whether what you pass decides it (a mask, a flag, a size that could be a plain number), else accept it under"
     " gate.allow with a reason."
@@ -129,6 +134,8 @@ def sync_remedy(cause: str, code: str = "", library: str | None = None, module: 
     """
     if cause == "read" and _DISTRIBUTION.search(code) and not _READS_ITSELF.search(code):
         return _VALIDATION
+    if cause == "copy" and _CTC.search(code):
+        return _LENGTHS
     if library is not None:
         where = f", reached through your module `{module}`" if module else ""
         masks = _MASKS_OF_TRANSFORMERS if library == "transformers" and "mask" in code else ""

@@ -22,10 +22,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.findings import Observation, SitePolicy
 from smoketest.witness.digest import picked
+from smoketest.witness.modes import WatchingMode
 from smoketest.witness.sites import Line
 
 __all__ = ["Move", "Stray", "StrayUse"]
@@ -265,7 +265,7 @@ class Move:
                         yield Stray(path, "", tensor, _module_assignment(file, attribute))
 
 
-class StrayUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StrayUse(WatchingMode):  # type: ignore[no-untyped-call]
     """Sees what a step does with tensors that stayed on the CPU.
 
     Args:
@@ -277,7 +277,7 @@ class StrayUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, strays: Iterable[Stray], device: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._names = {_storage(stray.tensor): stray.name for stray in strays}
         self._device = device
         self._lock = threading.Lock()

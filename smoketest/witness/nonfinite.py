@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
+from smoketest.witness.modes import WatchingMode
 from smoketest.witness.sites import Line, Origins
 
 __all__ = ["Maker", "NonFinite"]
@@ -58,7 +58,7 @@ class Maker:
             here = max(before, key=lambda maker: maker.is_nan)
 
 
-class NonFinite(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class NonFinite(WatchingMode):  # type: ignore[no-untyped-call]
     """Looks at what each op makes while entered; it reads every result, so it is slow and waits for the device.
 
     Tensors are told apart by their memory: a view of a NaN is that NaN. What an op writes into a part of some memory
@@ -70,7 +70,7 @@ class NonFinite(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, origins: Origins, context: Context) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._origins = origins
         self._context = context
         self._makers: dict[int, Maker] = {}

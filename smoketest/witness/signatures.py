@@ -13,11 +13,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.witness.compat import has_device_kernel
 from smoketest.witness.dispatch import Signature, signature_text
 from smoketest.witness.hidden import is_view
+from smoketest.witness.modes import WatchingMode
 
 __all__ = ["OpSignature", "SignatureMode", "Signatures", "moved"]
 
@@ -82,7 +82,7 @@ class Signatures:
         return base not in _COPIES or len({tensor.dtype for tensor in on_device}) > 1
 
 
-class SignatureMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SignatureMode(WatchingMode):  # type: ignore[no-untyped-call]
     """Has `signatures` note every op that is dispatched while it is entered.
 
     Args:
@@ -90,7 +90,7 @@ class SignatureMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, signatures: Signatures) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._signatures = signatures
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

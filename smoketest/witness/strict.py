@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from smoketest.findings.identity import functional_base
 from smoketest.findings.report import Kind
+from smoketest.witness.modes import WatchingMode
 
 __all__ = ["VARIABLE", "StrictWitness", "refusal"]
 
@@ -39,7 +38,7 @@ def refusal(text: str) -> tuple[str, Kind] | None:
     return functional_base(found.group(1).rstrip(".")), "rejected" if _NO_IMPLEMENTATION in text else "recovered"
 
 
-class StrictWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StrictWitness(WatchingMode):  # type: ignore[no-untyped-call]
     """Records each op that the device refuses to recover, and lets it pass the second time, so that the step goes on.
 
     What it cannot see: the second failing op of a composite, which is let pass whole; and refusals of work that the
@@ -50,7 +49,7 @@ class StrictWitness(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.kinds: dict[str, Kind] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

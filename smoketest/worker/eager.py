@@ -144,12 +144,27 @@ class EagerRun:
             with self.waits_untraced() as waits:
                 self.again.make_untraced(clock)
             self.gather(clock, "timed")
-            self.one_step(workload, index, "traced")
-            traced = self.evidence.traced
-            self.again.compare(self.steps[-1].loss, {name for key in traced for name in key.fell_back})
-            if self.again.untraced is not None:
-                self.believe_the_untraced(waits)
+            try:
+                self.one_step(workload, index, "traced")
+            except Exception as error:
+                if self.again.untraced is None:
+                    raise
+                self.note_that_watching_raises(error)
+            else:
+                traced = self.evidence.traced
+                self.again.compare(self.steps[-1].loss, {name for key in traced for name in key.fell_back})
+                if self.again.untraced is not None:
+                    self.believe_the_untraced(waits)
             self.again.record([step.loss for step in self.steps], self.weights)
+
+    def note_that_watching_raises(self, error: Exception) -> None:
+        """Where the same step came to its end unwatched, its exception is the dispatch mode's, and no finding."""
+        if os.getpid() != self.process:
+            raise error
+        self.job.note(
+            "what the traced step would have shown",
+            f"it raised {summary_of(error)}; made from the same state with no dispatch mode it came to its end",
+        )
 
     def waits_untraced(self) -> AbstractContextManager[Waits | None]:
         """Around the step that nobody watches: the emulated device's own kernels tell where the host waits in it."""

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.devices.emulated.adapter import EmulatedAdapter
 from smoketest.witness.dispatch import FailedOp
+from smoketest.witness.modes import WatchingMode
 from smoketest.witness.sites import ModuleStack
 from smoketest.worker.breadcrumb import BreadcrumbFile
 from smoketest.worker.job import Job
@@ -72,9 +72,9 @@ class LastOp:
         return self._modules.innermost()[0] if self._modules is not None else None
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Mode(WatchingMode):  # type: ignore[no-untyped-call]
     def __init__(self, owner: LastOp, crumb: BreadcrumbFile) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._owner = owner
         self._crumb = crumb
 

@@ -119,6 +119,19 @@ def test_a_step_that_changes_when_it_is_watched_is_said_to_and_in_which_op(run_w
     assert "aten::atan2 ran on the CPU in the traced step only" in notes[WHAT]
 
 
+def test_what_only_the_watched_step_raises_is_said_to_and_is_no_finding(run_worker: Any, tmp_path: Path) -> None:
+    raising = WATCHED.replace("if _len_torch_dispatch_stack():", "if _len_torch_dispatch_stack() and 1 / 0:")
+    worker, notes = ran(run_worker, tmp_path, raising)
+    assert [f.rule for f in worker.findings if f.rule == "NST104"] == []
+    assert [step.role for step in worker.eager.steps] == ["warmup", "timed"]
+    assert worker.eager.op_calls is None
+    assert notes["what the traced step would have shown"] == (
+        "it raised ZeroDivisionError: division by zero; made from the same state with no dispatch mode it came to its "
+        "end"
+    )
+    assert notes["lines, counts and host synchronisation"] == "no traced step came to its end"
+
+
 def test_one_that_draws_counts_and_makes_its_batch_from_the_global_state_agrees(
     run_worker: Any, tmp_path: Path
 ) -> None:
@@ -242,4 +255,50 @@ def test_where_the_host_waits_in_a_librarys_line_the_users_own_that_called_it_ar
     assert found.message == (
         "a value of the device is read on the host (`.item()`, `float(t)`, `if t:`), which waits for the device "
         f"(called from net.py:{loop}, net.py:{first}, net.py:{second})"
+    )
+
+
+CTC = """
+import torch
+import torch.nn.functional as F
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(4, 6)
+
+    def forward(self, x):
+        return F.log_softmax(self.lin(x), -1)
+
+def make_model():
+    return Net()
+
+def make_batch(step):
+    return {"x": torch.ones(10, 2, 4)}
+
+def loss_fn(output, batch):
+    targets = torch.ones(2, 3, dtype=torch.long, device=output.device)
+    lengths, target_lengths = torch.tensor([10, 9], device="cpu"), torch.tensor([3, 2], device="cpu")
+    return F.ctc_loss(output, targets, lengths, target_lengths)
+"""
+
+
+def test_lengths_that_ctc_loss_takes_on_the_cpu_are_no_trouble_in_the_traced_step_either(
+    run_worker: Any, tmp_path: Path
+) -> None:
+    worker, _ = ran(run_worker, tmp_path, CTC)
+    assert [(f.rule, f.op) for f in worker.findings] == [
+        ("NST101", "aten::_ctc_loss_backward"),
+        ("NST101", "aten::_ctc_loss"),
+    ]
+
+
+def test_lengths_that_ctc_loss_copies_to_the_host_are_told_of_in_its_line(run_worker: Any, tmp_path: Path) -> None:
+    worker, _ = ran(run_worker, tmp_path, CTC.replace('device="cpu"', "device=output.device"))
+    (copied,) = (f for f in worker.findings if f.rule == "NST103")
+    assert (copied.op, copied.calls_per_step, copied.bytes_per_step) == ("aten::_to_copy", 2, 32)
+    assert copied.site.code == "return F.ctc_loss(output, targets, lengths, target_lengths)"
+    assert copied.remedy == (
+        "If it is ctc_loss that copies: it needs input_lengths and target_lengths on the host, so leave them on the "
+        "CPU when the batch is moved, or give tuples of numbers."
     )
