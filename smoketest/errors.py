@@ -6,6 +6,7 @@ SmoketestError
 ├── UserCodeError      exit 4: the user's own code raises, or gives something that is not usable
 ├── DeviceUnavailable  exit 3: the device asked for cannot be used on this machine
 ├── DoesNotFit         exit 3: this machine has not the memory that the model needs
+├── TorchUnusable      exit 3: PyTorch cannot be loaded
 └── InternalError      exit 5: a fault of this package
 """
 
@@ -21,6 +22,7 @@ __all__ = [
     "Place",
     "ProfileError",
     "SmoketestError",
+    "TorchUnusable",
     "UserCodeError",
 ]
 
@@ -105,6 +107,12 @@ class DoesNotFit(SmoketestError):
     The environment is what is not fit: the same check is right on a larger machine, and finding out takes running the
     user's constructor, which a mistake in the check (exit 2) never does.
     """
+
+    exit_code = 3
+
+
+class TorchUnusable(SmoketestError):
+    """PyTorch cannot be loaded: it is broken, or there is not the memory for it."""
 
     exit_code = 3
 

@@ -6,13 +6,15 @@ Modules of commands import what they need inside their functions: ``--help`` is 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from smoketest.cli import compare, doctor, explain, init, operators, run, schema, script, show, validate
+from smoketest.cli import compare, doctor, explain, init, operators, run, schema, script, show, signals, validate
 from smoketest.cli.output import error_text, open_streams, printable, say
 from smoketest.errors import SmoketestError
+from smoketest.supervise.signals import INTERRUPTED
 
 __all__ = ["app", "run_app"]
 
@@ -54,31 +56,47 @@ def _options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where in smoketest itself an error came from.")] = False,
 ) -> None:
-    pass
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise SmoketestError(
+            f"the current folder cannot be used: {error.strerror}", hint="change to one that is there"
+        ) from None
 
 
 def run_app() -> NoReturn:
     """Run the command line of this process and exit."""
-    open_streams()
+    try:
+        open_streams()
+        signals.raise_interrupt()
+        code = _exit_code()
+    except signals.Interrupted:
+        say("interrupted")
+        code = INTERRUPTED
+    signals.ignore()
+    sys.exit(code)
+
+
+def _exit_code() -> int | str | None:
+    """Run the command line; every ending but an interruption has become a message."""
     debug = "--debug" in sys.argv
     try:
         app(prog_name="smoketest")
+    except SystemExit as done:
+        return done.code
     except SmoketestError as error:
         if debug:
             _show_traceback()
         say(error_text(error))
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        say("interrupted")
-        sys.exit(130)
+        return error.exit_code
     except Exception as error:
         if debug:
             _show_traceback()
         first = str(error).partition("\n")[0][:300]
         hint = "" if debug else "\n  hint: `smoketest --debug ...` shows where"
         say(printable(f"internal error: {type(error).__name__}: {first}{hint}"))
-        sys.exit(5)
-    sys.exit(0)
+        return 5
+    return 0
 
 
 def _show_traceback() -> None:

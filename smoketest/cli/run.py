@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from smoketest.supervise.progress import Progress
     from smoketest.supervise.signals import Interrupts
 
-__all__ = ["DeviceName", "details", "folder_for", "progress_for", "run"]
+__all__ = ["DeviceName", "details", "progress_for", "run"]
 
 
 class DeviceName(StrEnum):
@@ -147,8 +146,8 @@ def run(
     from smoketest.cli.ci import cannot_write, tell_github, write_junit
     from smoketest.cli.output import say
     from smoketest.config.load import find_checks
-    from smoketest.supervise.assemble import INTERRUPTED, worst
-    from smoketest.supervise.signals import Interrupts
+    from smoketest.supervise.assemble import worst
+    from smoketest.supervise.signals import INTERRUPTED, Interrupts
 
     if form is not Form.terminal and output != "-":
         raise typer.BadParameter(
@@ -256,9 +255,10 @@ def _run_one(check: Check, path: Path, settings: _Settings, interrupts: Interrup
     from smoketest.cli.output import emit, say, use_color, width
     from smoketest.findings.cost import Plan
     from smoketest.render import render
+    from smoketest.supervise.files import scratch_folder
     from smoketest.supervise.run import Options, run_check
 
-    with folder_for(settings.output) as output:
+    with scratch_folder(settings.output) as output:
         options = Options(
             output=output,
             root=_root(check, path),
@@ -315,18 +315,6 @@ def details(report: Report) -> Iterator[str]:
     for part in (report.eager, report.compile):
         if part.status in ("failed", "crashed") and part.reason and "\n" in part.reason:
             yield printable(f"\nerror: {part.reason}")
-
-
-@contextmanager
-def folder_for(output: Path | None) -> Iterator[Path]:
-    """Where a run writes; a folder that is gone afterwards where only stdout was asked for."""
-    if output is not None:
-        yield output
-        return
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="smoketest-") as scratch:
-        yield Path(scratch)
 
 
 def _command(path: Path, settings: _Settings) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from smoketest.cli.choices import completing, metavar, one_of
 from smoketest.cli.options import Debug, Output, PrintedForm, Quiet
-from smoketest.cli.run import DeviceName, details, folder_for, progress_for
+from smoketest.cli.run import DeviceName, details, progress_for
 from smoketest.cli.show import Form, printed
 
 if TYPE_CHECKING:
@@ -121,13 +121,13 @@ def _run(
 ) -> Report:  # fmt: skip
     from smoketest.cli.output import say
     from smoketest.findings.sites import project_root
-    from smoketest.supervise.assemble import INTERRUPTED
+    from smoketest.supervise.files import scratch_folder
     from smoketest.supervise.protocol import ScriptRun
     from smoketest.supervise.run import Options, run_check
-    from smoketest.supervise.signals import Interrupts
+    from smoketest.supervise.signals import INTERRUPTED, Interrupts
 
     whole = Path.cwd() / path
-    with folder_for(folder) as output:
+    with scratch_folder(folder) as output:
         options = Options(
             output=output,
             root=project_root(whole.parent, [whole]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from smoketest.errors import ConfigError, Place
@@ -23,7 +24,7 @@ def refuse_other_than_utf8(path: Path, *, shown: str | None = None) -> None:
         ConfigError: where its name, or that of a folder above it, has other bytes.
     """
     try:
-        str(path.resolve()).encode()
+        os.path.realpath(path).encode()  # unlike Path.resolve it ends, where links lead in a circle
     except UnicodeEncodeError:
         raise ConfigError(
             "this path has bytes that are not UTF-8, which no report can hold",

@@ -59,6 +59,13 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> E
     """
     if seconds <= 0:
         return TimedOut(0, "", "")
+    try:
+        return _run(command, environ, seconds)
+    except OSError as error:
+        return NotStarted(f"no temporary file can be made: {error.strerror}")
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> Ending:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             process = subprocess.Popen(

@@ -187,7 +187,11 @@ class _Probes:
     def _ask(self, script: str, question: Any, seconds: float) -> tuple[list[Any], limited.Ending]:
         """Run a script of `inside` in the interpreter examined; what it wrote before it ended, however it did."""
         source = resources.files("smoketest.doctor.inside").joinpath(f"{script}.py").read_text("utf-8")
-        with tempfile.TemporaryDirectory(prefix="smoketest-doctor-") as folder:
+        try:
+            scratch = tempfile.TemporaryDirectory(prefix="smoketest-doctor-")
+        except OSError as error:
+            return [], limited.NotStarted(f"no folder for temporary files can be made: {error.strerror}")
+        with scratch as folder:
             path = Path(folder) / "answer.jsonl"
             command = [self.python, "-c", source, str(path), json.dumps(question)]
             ending = self._run(command, seconds)

@@ -11,11 +11,19 @@ from pathlib import Path
 
 from smoketest.findings.report import Site
 
-__all__ = ["SitePolicy", "project_root"]
+__all__ = ["SitePolicy", "project_root", "real_path"]
 
 _PACKAGE = Path(__file__).parent.parent
 _PLUMBING = ("torch", "functorch", "torch_neuronx", "torch_mlir")
 _ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+
+
+def real_path(file: str | Path) -> Path:
+    """An absolute path with its links followed; as it is where that cannot be: the current folder may be gone."""
+    try:
+        return Path(os.path.realpath(file))
+    except (OSError, ValueError):  # a name with a NUL
+        return Path(file)
 
 
 def project_root(start: Path, files: Iterable[Path] = ()) -> Path:
@@ -29,12 +37,12 @@ def project_root(start: Path, files: Iterable[Path] = ()) -> Path:
         start: where the check is.
         files: the user's files that it names.
     """
-    start = start.resolve()
+    start = real_path(start)
     if (marked := _marked(start)) is not None:
         return marked
-    common = Path(os.path.commonpath([start, *(file.resolve().parent for file in files)]))
+    common = Path(os.path.commonpath([start, *(real_path(file).parent for file in files)]))
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  (Path.home raises where there is none)
-    return start if common == common.parent or home.resolve().is_relative_to(common) else common
+    return start if common == common.parent or real_path(home).is_relative_to(common) else common
 
 
 def _marked(start: Path) -> Path | None:
@@ -58,8 +66,8 @@ class SitePolicy:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root = root.resolve()
-        self._standard = tuple(str(Path(sysconfig.get_path(name)).resolve()) + "/" for name in ("stdlib", "platstdlib"))
+        self.root = real_path(root)
+        self._standard = tuple(str(real_path(sysconfig.get_path(name))) + "/" for name in ("stdlib", "platstdlib"))
         self.rank = lru_cache(maxsize=None)(self._rank)
         self.display = lru_cache(maxsize=None)(self._display)
 
@@ -80,14 +88,14 @@ class SitePolicy:
 
     def library(self, file: str) -> str | None:
         """The installed package that a file is of; None for the user's own."""
-        inside = _inside_site_packages(Path(file).resolve())
+        inside = _inside_site_packages(real_path(file))
         return inside.parts[0].removesuffix(".py") if inside is not None else None
 
     def _rank(self, file: str) -> int:
         """0: plumbing, never shown; 1: a library; 2: the user's file or a library's model file."""
         if file.startswith("<"):
             return 0
-        path = Path(file).resolve()
+        path = real_path(file)
         if path.is_relative_to(_PACKAGE):
             return 0
         inside = _inside_site_packages(path)
@@ -101,7 +109,7 @@ class SitePolicy:
         return _printable(self._relative(file))
 
     def _relative(self, file: str) -> str:
-        path = Path(file).resolve()
+        path = real_path(file)
         inside = _inside_site_packages(path)
         if inside is not None:
             return inside.as_posix()
@@ -117,7 +125,7 @@ def _top_outside(folder: Path) -> Path:
     kind by its name alone.
     """
     top = folder
-    while (top / "__init__.py").is_file() and not _is_marked(top):
+    while top != top.parent and (top / "__init__.py").is_file() and not _is_marked(top):
         top = top.parent
     return top if top != folder else _marked(folder) or folder
 

@@ -23,10 +23,10 @@ from smoketest.findings.report import (
 from smoketest.gate import judge_report, new_baseline
 from smoketest.supervise.baselines import Held
 from smoketest.supervise.outcome import Crashed, Failed, Interrupted, Ran, Record, TimedOut
+from smoketest.supervise.signals import INTERRUPTED
 
-__all__ = ["EXIT_ORDER", "INTERRUPTED", "Circumstances", "assemble", "worst"]
+__all__ = ["EXIT_ORDER", "Circumstances", "assemble", "worst"]
 
-INTERRUPTED = 130
 EXIT_ORDER = (0, 1, 2, 4, 3, 5, INTERRUPTED)
 """From best to worst (design, section 7)."""
 

@@ -11,15 +11,29 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.errors import ConfigError, Place
 
-__all__ = ["CappedLog", "Journal", "PassedFile", "locked", "prepare_folder", "refuse_no_file", "write_atomically"]
+__all__ = [
+    "CappedLog",
+    "Journal",
+    "PassedFile",
+    "locked",
+    "prepare_folder",
+    "refuse_no_file",
+    "scratch_folder",
+    "write_atomically",
+]
 
 LOG_HEAD = 8 * 2**20
 LOG_TAIL = 64 * 2**10
+_ROOM = 2**16
+"""Bytes there must be room for: a disk that is full takes files, and nothing in them."""
 JOURNAL_CAP = 64 * 2**20
+_NOT_TOLD = (f'File "{Path(__file__).parents[1]}{os.sep}', 'File "<frozen runpy>"', "Extension modules: ")
+"""Beginnings of lines that a dying Python prints and that say nothing of the user's code."""
 _WRITTEN = ("report.json", "report.md", "report.html", "log/events.jsonl", "log/eager.log", "log/compile.log")
 
 
@@ -33,8 +47,9 @@ def prepare_folder(folder: Path) -> None:
     try:
         (folder / "log").mkdir(parents=True, exist_ok=True)
         for place in (folder, folder / "log"):
-            with tempfile.TemporaryFile(dir=place):
-                pass
+            with tempfile.TemporaryFile(dir=place) as file_without_name:
+                file_without_name.write(bytes(_ROOM))
+                file_without_name.flush()
         for file in (folder / name for name in _WRITTEN):
             if file.exists() and not file.is_file():
                 raise ValueError(f"{file.relative_to(folder)} is {'a folder' if file.is_dir() else 'no regular file'}")
@@ -82,6 +97,25 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def scratch_folder(folder: Path | None = None) -> Iterator[Path]:
+    """`folder`, or where there is none a folder for temporary files that is gone afterwards.
+
+    Raises:
+        ConfigError: there is nowhere to make one.
+    """
+    with ExitStack() as made:
+        if folder is None:
+            try:
+                folder = Path(made.enter_context(tempfile.TemporaryDirectory(prefix="smoketest-")))
+            except OSError as error:
+                raise ConfigError(
+                    f"no folder for temporary files can be made: {error.strerror}",
+                    hint="set TMPDIR to a folder that can be written",
+                ) from None
+        yield folder
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Put `text` into `path` so that a reader sees the old file or the whole new one.
 
@@ -111,13 +145,18 @@ def _umask() -> int:
 class PassedFile:
     """A file without a name that a worker gets by its number, so that nothing is left however this process ends.
 
+    Args:
+        data: what is in it at first.
+        on_disk: whether it may grow large. Others are in memory where the system can do that: a full disk, or none
+            for temporary files, is no obstacle then.
+
     Attributes:
         path: opens the file again, in this process and in a worker that was given `number`.
         number: its file descriptor.
     """
 
-    def __init__(self, data: bytes = b"") -> None:
-        with tempfile.TemporaryFile(buffering=0) as file:
+    def __init__(self, data: bytes = b"", *, on_disk: bool = False) -> None:
+        with _in_memory() if not on_disk and hasattr(os, "memfd_create") else tempfile.TemporaryFile() as file:
             # Above 2, as the numbers of stdin, stdout and stderr mean something else in the worker.
             self._file = os.fdopen(fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "w+b", buffering=0)
         self.number = self._file.fileno()
@@ -138,11 +177,38 @@ class PassedFile:
         self._file.close()
 
 
-class Journal:
+def _in_memory() -> BinaryIO:
+    return os.fdopen(os.memfd_create("smoketest"), "w+b")
+
+
+class _Log:
+    """A file that is written as long as it can be: a disk that is full ends no run.
+
+    Attributes:
+        problem: why nothing more is written; None where all is well.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=0)
+        self.problem: str | None = None
+
+    def _put(self, data: bytes) -> None:
+        while data and self.problem is None:
+            try:
+                data = data[self._file.write(data) :]
+            except OSError as error:
+                self.problem = error.strerror or str(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Journal(_Log):
     """The events of a run as they came: one JSON object a line, each with its part and the seconds since the start."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8")
+        super().__init__(path)
         self._started = time.monotonic()
         self._written = 0
 
@@ -152,21 +218,15 @@ class Journal:
             return
         text = line.decode("utf-8", "replace").strip()
         entry = f'{{"part": "{part}", "at": {time.monotonic() - self._started:.3f}, "event": {text}}}\n'
-        self._file.write(entry)
-        self._file.flush()
+        self._put(entry.encode())
         self._written += len(entry)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
-
-class CappedLog:
+class CappedLog(_Log):
     """What a worker printed: the beginning up to `LOG_HEAD` bytes and the last `LOG_TAIL`, whatever came between."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("wb")
+        super().__init__(path)
         self._head = 0
         self._dropped = 0
         self._tail: deque[bytes] = deque()
@@ -176,8 +236,7 @@ class CappedLog:
         """Take what the worker printed."""
         kept = data[: max(0, LOG_HEAD - self._head)]
         if kept:
-            self._file.write(kept)
-            self._file.flush()
+            self._put(kept)
             self._head += len(kept)
         self._dropped += len(data) - len(kept)
         self._tail.append(data)
@@ -186,18 +245,23 @@ class CappedLog:
             self._tail_size -= len(self._tail.popleft())
 
     def last_lines(self, lines: int = 20, width: int = 300) -> str:
-        """The last lines that are not empty, each cut to `width` characters, control characters taken out."""
+        """The last lines that are not empty, each cut to `width` characters, control characters taken out.
+
+        Of what Python says of a crash, frames of this package and the list of extension modules are left out: the log
+        has them, and here the user's own frames need the room.
+        """
         text = b"".join(self._tail)[-LOG_TAIL:].decode("utf-8", "replace")
         clean = (
             "".join(c if c.isprintable() or c == "\t" else " " for c in line).rstrip() for line in text.splitlines()
         )
-        return "\n".join(line[:width] for line in [line for line in clean if line][-lines:])
+        told = [line for line in clean if line and not line.lstrip().startswith(_NOT_TOLD)]
+        return "\n".join(line[:width] for line in told[-lines:])
 
     def close(self) -> None:
         """Write the end of what did not fit, and close the file."""
         if self._dropped:
             tail = b"".join(self._tail)[-min(LOG_TAIL, self._dropped) :]
             left_out = self._dropped - len(tail)
-            self._file.write(f"\n[smoketest: {left_out:,} bytes left out here]\n".encode() if left_out else b"")
-            self._file.write(tail)
-        self._file.close()
+            self._put(f"\n[smoketest: {left_out:,} bytes left out here]\n".encode() if left_out else b"")
+            self._put(tail)
+        super().close()

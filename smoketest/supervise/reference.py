@@ -25,7 +25,7 @@ class Exchange:
         self._files: list[PassedFile] = []
         with contextlib.suppress(OSError):
             while wanted and len(self._files) < _FILES:
-                self._files.append(PassedFile())
+                self._files.append(PassedFile(on_disk=True))
 
     @property
     def numbers(self) -> tuple[int, ...]:

@@ -375,6 +375,8 @@ class _Run:
             self.selector.close()
             self.journal.close()
             self.exchange.close()
+        if self.journal.problem is not None:
+            self.progress.note(f"log/events.jsonl is not whole: {self.journal.problem}")
         eager = noted(self.over["eager"], self.without)
         return told(eager, self.over.get("strict")), self.over["compile"], self.over["reference"]
 
@@ -604,6 +606,8 @@ class _Run:
         code = part.process.close()
         record = part.end(code)
         part.close()
+        if part.log.problem is not None:
+            self.progress.note(f"the log of the {part.name} part is not whole: {part.log.problem}")
         del self.running[part.name]
         if part.opening and self.without is None and self.interrupts.name is None:
             self.without = without_it(self.check.device, record.outcome)

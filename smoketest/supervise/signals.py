@@ -7,7 +7,10 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["Interrupts"]
+__all__ = ["INTERRUPTED", "Interrupts"]
+
+INTERRUPTED = 130
+"""The exit code."""
 
 
 class Interrupts:

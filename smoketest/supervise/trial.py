@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from smoketest.config.draft import Draft, TrialRequest
+from smoketest.supervise.files import scratch_folder
 
 __all__ = ["try_target"]
 
@@ -28,8 +28,8 @@ def try_target(target: str | None, workload: Path | None, seconds: float) -> tup
         workload: a file that defines the whole workload, instead.
         seconds: how long it may look for inputs.
     """
-    with tempfile.TemporaryDirectory(prefix="smoketest-init-") as scratch:
-        answer, request, printed = (Path(scratch) / name for name in ("answer.json", "request.json", "printed"))
+    with scratch_folder() as scratch:
+        answer, request, printed = (scratch / name for name in ("answer.json", "request.json", "printed"))
         asked = TrialRequest(target=target, workload=workload, answer=answer, seconds=seconds)
         request.write_text(asked.model_dump_json(), encoding="utf-8")
         with printed.open("wb") as output:

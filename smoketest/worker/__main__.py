@@ -14,7 +14,7 @@ from smoketest.config.models import Check
 from smoketest.devices.base import Kind
 from smoketest.devices.installed import find_problem, is_there
 from smoketest.devices.settings import apply_settings
-from smoketest.errors import DoesNotFit, SmoketestError, UserCodeError
+from smoketest.errors import DoesNotFit, SmoketestError, TorchUnusable, UserCodeError
 from smoketest.findings import SitePolicy
 from smoketest.findings.report import NotChecked
 from smoketest.process import adopt_orphans, end_with_parent, kill_strays
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     request = Request.model_validate_json(Path(arguments[0]).read_bytes())
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # end at once and without a traceback: the supervisor reports
-    faulthandler.enable()
+    faulthandler.enable(all_threads=False)  # the heartbeat's thread has nothing to do with a crash
     channel = Channel(request.events)
     channel.emit(Hello(part=request.part, pid=os.getpid()))
     channel.start_heartbeat()
@@ -62,7 +62,7 @@ def _run(request: Request, channel: Channel) -> None:
     else:
         # torch-neuronx, where it is installed, loads itself when torch is imported, and takes the only spare backend.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    # From here on torch is imported.
+    _load_torch()
     from smoketest.devices.base import open_device
     from smoketest.worker.job import Job
 
@@ -105,6 +105,22 @@ def _run(request: Request, channel: Channel) -> None:
         run_compile(job)
 
 
+def _load_torch() -> None:
+    """Import PyTorch, which may be broken, or too large for a limit on memory.
+
+    Raises:
+        TorchUnusable: it cannot be imported.
+    """
+    try:
+        import torch  # noqa: F401
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        raise TorchUnusable(
+            f"PyTorch cannot be imported: {type(error).__name__}{': ' if said else ''}{_encodable(said)}",
+            hint="see what `python -c 'import torch'` says here; with a limit on memory (`ulimit -v`), raise it",
+        ) from error
+
+
 def _settle(request: Request, channel: Channel) -> Kind:
     """``auto`` is the real device where torch-neuronx is one this package drives, else the emulated one.
 
@@ -136,7 +152,7 @@ def _expected(error: SmoketestError, debug: bool) -> Failed:
         hint=_encodable(error.hint) if error.hint is not None else None,
         traceback=_encodable(error.traceback) if isinstance(error, UserCodeError) else "",
         debug=_encodable("".join(traceback.format_exception(error))) if debug else "",
-        is_advised=isinstance(error, DoesNotFit),
+        is_advised=isinstance(error, DoesNotFit | TorchUnusable),
     )
 
 

@@ -91,20 +91,23 @@ class StepAgain:
         self.traced = Outcome()
 
     def __enter__(self) -> StepAgain:
-        file = self._job.state_file
-        if file is None:
-            file = Path(f"/dev/fd/{self._file.enter_context(tempfile.TemporaryFile()).fileno()}")
         if not self._workload.is_split:
             self._job.note(WHAT, "a custom train_step keeps state of its own, which cannot be put back")
             return self
         try:
+            file = self._job.state_file or self._file_of_its_own()
             self._workload.prepare(self._index)  # the batch is made once, whatever it draws
             snapshot.keep(self._workload, file)
         except snapshot.NotKept as reason:
             self._job.note(WHAT, str(reason))
+        except OSError as error:  # of making the file: what goes wrong with the state is told otherwise
+            self._job.note(WHAT, f"there is nowhere to keep the state: {error.strerror}")
         else:
             self._state = file
         return self
+
+    def _file_of_its_own(self) -> Path:
+        return Path(f"/dev/fd/{self._file.enter_context(tempfile.TemporaryFile()).fileno()}")
 
     def __exit__(self, *exception: object) -> None:
         self._file.close()

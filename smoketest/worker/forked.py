@@ -11,7 +11,6 @@ import os
 import resource
 import select
 import signal
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -56,8 +55,6 @@ def run_forked(work: Callable[[], bytes], *, seconds: float, memory: int) -> Don
         memory: bytes of data it may have beyond those of this process; not enforced where there is no /proc.
     """
     reading, writing = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
     with warnings.catch_warnings():
         # Python 3.12 and later warn of forking a process with threads; the child waits for none of them.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -15,6 +15,7 @@ from typing import Any
 
 from smoketest.errors import Place, UserCodeError
 from smoketest.extras import install
+from smoketest.findings.sites import real_path
 from smoketest.workload.usercode import blame_user, shown_path
 
 __all__ = ["call_target", "defined_at", "find", "load_file", "resolve"]
@@ -67,7 +68,7 @@ def defined_at(target: str) -> tuple[tuple[str, int], ...]:
         file, (_, line) = inspect.getsourcefile(found), inspect.getsourcelines(found)
     except (TypeError, OSError):
         file, line = getattr(module, "__file__", None), 1
-    return ((str(Path(file).resolve()), max(line, 1)),) if file is not None else ()
+    return ((str(real_path(file)), max(line, 1)),) if file is not None else ()
 
 
 def call_target(target: str, *args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from smoketest.errors import Place, UserCodeError
 from smoketest.findings import SitePolicy
+from smoketest.findings.sites import real_path
 from smoketest.workload.advice import hint_for
 
 __all__ = [
@@ -116,8 +117,8 @@ def shown_path(file: str | Path) -> str:
     """A path as a person would type it: relative to the working directory where it is below it."""
     path = Path(file)
     try:
-        return str(path.resolve().relative_to(Path.cwd().resolve()))
-    except ValueError:
+        return str(real_path(path).relative_to(real_path(Path.cwd())))
+    except (ValueError, OSError):  # it is elsewhere, or user code removed the current folder
         return str(path)
 
 
@@ -146,7 +147,7 @@ def _users_frames(stack: StackSummary) -> list[FrameSummary]:
 
 
 def _is_ours(file: str) -> bool:
-    return file.startswith("<frozen ") or Path(file).resolve().is_relative_to(_PACKAGE)
+    return file.startswith("<frozen ") or real_path(file).is_relative_to(_PACKAGE)
 
 
 def _chain(first: TracebackException) -> list[TracebackException]:
