@@ -1,0 +1,68 @@
+"""Whatever a model does to its process, there is a report, nothing of it goes on, and the command ends in peace."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.harness import LONG, Stage
+
+CLEAN = (0, "ran", None)
+CASES = {
+    # act, where: exit code, status of the eager part, how its reason begins
+    ("system_exit", "call 1"): (4, "failed", "net.py:"),
+    ("system_exit", "build"): (4, "failed", "net.py:"),
+    ("system_exit", "import"): (4, "failed", "net.py:"),
+    ("exit_at_once", "call 1"): (5, "crashed", "the eager worker exited with code 0 in step 1 of 2 (timed), forward"),
+    ("exit_at_once", "import"): (5, "crashed", "the eager worker exited with code 0 in setup"),
+    ("run_out_of_memory", "call 1"): (4, "failed", "net.py:"),
+    ("take_all_memory", "call 1"): (4, "failed", "net.py:"),
+    ("recurse", "call 1"): (4, "failed", "net.py:"),
+    ("fork_and_go_on_in_both", "call 1"): CLEAN,
+    ("fork_and_go_on_in_both", "build"): CLEAN,
+    ("fork_and_go_on_in_both", "import"): CLEAN,
+    ("fork_and_leave_children", "call 1"): CLEAN,
+    ("fork_many", "call 1"): CLEAN,
+    ("print_much", "call 1"): CLEAN,
+    ("print_without_a_line_end", "call 1"): CLEAN,
+    ("replace_streams", "import"): CLEAN,
+    ("close_streams", "call 1"): CLEAN,
+    ("lose_streams", "import"): CLEAN,
+    ("close_all_files", "call 1"): (5, "crashed", "the eager worker"),
+    ("close_all_files", "import"): (5, "crashed", "the eager worker"),
+    ("install_hooks", "call 1"): (4, "failed", "net.py:"),
+    ("change_the_clock", "import"): CLEAN,
+    ("change_the_clock", "call 1"): CLEAN,
+    ("stop_the_clock", "call 1"): CLEAN,
+    ("raise_a_wild_text", "call 1"): (4, "failed", "net.py:"),
+    ("raise_a_wild_text", "import"): (4, "failed", "net.py:"),
+    ("leave_a_thread", "call 1"): CLEAN,
+    ("delete_the_output", "call 1"): CLEAN,
+    ("fill_files", "call 1"): CLEAN,
+    ("stand_nowhere", "call 1"): CLEAN,
+    ("stand_nowhere_and_raise", "call 1"): (4, "failed", "net.py:"),
+    ("write_into_the_pipe", "call 1"): (5, "failed", "internal error: the eager worker sent a malformed event"),
+}
+SHORT = {
+    ("exit_at_once", "call 1"),
+    ("fork_and_go_on_in_both", "call 1"),
+    ("fork_and_leave_children", "call 1"),
+    ("close_all_files", "call 1"),
+    ("install_hooks", "call 1"),
+    ("change_the_clock", "call 1"),
+    ("print_much", "call 1"),
+}
+
+
+@pytest.mark.parametrize(("act", "at"), CASES)
+def test_a_model_that_misbehaves(stage: Stage, act: str, at: str) -> None:
+    if not LONG and (act, at) not in SHORT:
+        pytest.skip("long: `make faults` runs it")
+    code, status, reason = CASES[act, at]
+    stage.check(act=act, at=at)
+    stage.internal = act == "write_into_the_pipe"
+    ended = stage.run("run", "net.yaml", "--no-compile")
+    report = ended.report()
+    assert (ended.code, report["exit_code"], report["eager"]["status"]) == (code, code, status), ended.err
+    assert (report["eager"]["reason"] or "").startswith(reason or "")
+    assert len(ended.errors) <= 1
+    assert len(ended.out + ended.err) < 15_000, "whatever it printed"
