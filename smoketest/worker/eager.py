@@ -532,6 +532,8 @@ class EagerRun:
                 "limits of the device that this model met, possible problems",
                 f"only a pre-release is known to have them, and without --strict-limits they do not act: {effects}",
             )
+        for rule in device.device.met_rules if isinstance(device, EmulatedAdapter) else []:
+            self.job.note(f"process groups of the device: {rule.what}", f"here it went well; {rule.effect}")
 
 
 class _Tracing:
