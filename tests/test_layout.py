@@ -98,6 +98,30 @@ def test_the_parent_side_never_names_torch(room: str) -> None:
         assert not {m for m in imports(path) if m.split(".")[0] == "torch"}, f"{path.relative_to(PACKAGE)}"
 
 
+# Every extension of PyTorch's stands on these, for want of public names; the sweep over OpInfo is no part of a run.
+KNOWN_PRIVATE = (
+    "torch._ops",
+    "torch.distributed._functional_collectives",
+    "torch.testing._internal",
+    "torch.utils._pytree",
+    "torch.utils._python_dispatch",
+)
+
+
+def test_private_modules_of_pytorch_are_imported_by_compat_modules_only() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        if path.stem in ("compat", "neuron_compat"):
+            continue
+        private = {
+            module
+            for module in imports(path)
+            if module.startswith("torch.")
+            and any(part.startswith("_") for part in module.split("."))
+            and not module.startswith(KNOWN_PRIVATE)
+        }
+        assert not private, f"{path.relative_to(PACKAGE)} imports {private}"
+
+
 def test_importing_the_package_loads_no_torch() -> None:
     code = "import smoketest, sys; assert 'torch' not in sys.modules; print(smoketest.__version__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 import torch._decomp
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-__all__ = ["DRIFT", "aten_overloads", "has_kernel", "stock_decompositions", "writes"]
+__all__ = ["DRIFT", "aten_overloads", "fake_tensors", "has_kernel", "stock_decompositions", "writes"]
 
 DRIFT = (
     "torch._C._dispatch_get_all_op_names",
@@ -16,6 +17,7 @@ DRIFT = (
     "torch._decomp.decomposition_table",
     "torch._ops.OpOverload",
     "torch._ops.OpOverloadPacket",
+    "torch._subclasses.fake_tensor.FakeTensorMode",
     "torch.ops.aten.add.out._schema",
 )
 
@@ -28,6 +30,11 @@ def aten_overloads() -> list[str]:
 def has_kernel(name: str, *keys: str) -> bool:
     """Whether an overload has a kernel registered under exactly one of these dispatch keys."""
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
+
+
+def fake_tensors() -> FakeTensorMode:
+    """A mode under which tensors have shapes and dtypes and no memory; real ones may be given to it too."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def stock_decompositions() -> dict[Any, Callable[..., Any]]:

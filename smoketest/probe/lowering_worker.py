@@ -119,14 +119,14 @@ def _hello() -> Hello:
     import importlib.metadata
 
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch_mlir import fx, passmanager  # noqa: F401  (all imports before the clock of the first graph runs)
     from torch_mlir.extras.fx_importer import GraphNodeImporter
 
     import smoketest.probe.graphs  # noqa: F401
+    from smoketest.operators.compat import fake_tensors
 
     limits()
-    with FakeTensorMode():
+    with fake_tensors():
         torch.empty(1)
     torch.set_num_threads(1)
     try:
@@ -217,13 +217,13 @@ def _rebuild(spec: Any) -> Any:
     import operator
 
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from smoketest.operators.compat import fake_tensors
     from smoketest.probe.graphs import HigherOrder, NodeSpec, Ref, TensorSpec, overload
 
     graph = torch.fx.Graph()
     made: dict[str, Any] = {}
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = fake_tensors()
 
     def argument(value: Any) -> Any:
         if isinstance(value, tuple):

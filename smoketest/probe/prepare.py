@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from smoketest.operators.compat import fake_tensors
 from smoketest.probe.from_fx import graph_spec
 from smoketest.probe.graphs import GraphSpec, NodeSpec, Ref, TensorSpec, map_values, overload
 
@@ -75,7 +75,7 @@ def expanded(graph: GraphSpec, table: Table) -> GraphSpec | None:
         result = op(*args, **kwargs)
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with fake_tensors():
         tensors = [torch.empty(node.value.shape, dtype=node.value.dtype) for node in placeholders]
         try:
             traced = make_fx(run, decomposition_table=table, tracing_mode="fake")(*tensors)
