@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
 from smoketest.witness.contract import host_tensors
 from smoketest.witness.hostsync import sync_cause, waits_in
-from smoketest.witness.modes import WatchingMode
+from smoketest.witness.modes import WatchingMode, tensors_of
 from smoketest.witness.sites import Line, Origins
 
 __all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Relay", "Signature", "signature_text"]
@@ -159,7 +159,7 @@ class DispatchWitness(WatchingMode):  # type: ignore[no-untyped-call]
             )  # else the next op would take them for its own
             return result
         op: str = func.name()
-        tensors = list(_tensors((*args, *kwargs.values())))
+        tensors = list(tensors_of((*args, *kwargs.values())))
         needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         origin = self._origins.of(op, needs_grad)
         if needs_grad:
@@ -180,7 +180,7 @@ class DispatchWitness(WatchingMode):  # type: ignore[no-untyped-call]
         except BaseException as error:
             self.failed, self.error = FailedOp(op, phase, origin.module, origin.line), error
             raise
-        crossing = [*tensors, *_tensors((result,))]
+        crossing = [*tensors, *tensors_of((result,))]
         places = {tensor.device.type for tensor in crossing}
         on_device = self.torch_device in places
         fell_back = self._taken()
@@ -249,14 +249,6 @@ class Relay(WatchingMode):  # type: ignore[no-untyped-call]
 def signature_text(signature: Signature) -> str:
     """Such as ``f32[4, 128], i64[4]``."""
     return ", ".join(f"{_SHORT.get(dtype, str(dtype))}{list(shape)}" for dtype, shape in signature)
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from types import TracebackType
 from typing import Self
@@ -12,10 +13,34 @@ from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
 from smoketest.witness.hostsync import waits_in
 
-__all__ = ["Kernels"]
+__all__ = ["KernelObserver", "Kernels"]
 
 
-class Kernels:
+class KernelObserver(ABC):
+    """Is told each kernel of the emulated device, before it runs, while it is entered.
+
+    Args:
+        device: has room for one observer at a time.
+    """
+
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device = device
+
+    def __enter__(self) -> Self:
+        self._device.observe(self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._device.observe(None)
+
+    @abstractmethod
+    def _note(self, name: str, fell_back: bool) -> None:
+        """A kernel is about to run, on the CPU if it fell back."""
+
+
+class Kernels(KernelObserver):
     """Counts the kernels that ran on the CPU, exactly, while it is entered.
 
     It changes nothing in what runs and costs one call of a Python function per kernel. It sees kernels, not calls: that
@@ -35,21 +60,12 @@ class Kernels:
     is_exact = True
 
     def __init__(self, device: EmulatedDevice, context: Context | None = None) -> None:
-        self._device = device
+        super().__init__(device)
         self._context = context
         self._waited: dict[int, str] = {}
         self.waits: Counter[tuple[str, Phase | None]] = Counter()
         self._fell_back: dict[int, list[str]] = {}
         self.threads: set[int] = set()
-
-    def __enter__(self) -> Self:
-        self._device.observe(self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._device.observe(None)
 
     def take(self) -> list[str]:
         """Names of the kernels that ran on the CPU on this thread since it last asked, one for each time."""

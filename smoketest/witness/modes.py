@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from types import TracebackType
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["WatchingMode"]
+__all__ = ["WatchingMode", "tensors_of"]
 
 
 class WatchingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -70,3 +70,12 @@ def _numbers(lengths: Tensor) -> list[int]:
     on_host = lengths.to("cpu", torch.long)
     numbers: list[int] = (on_host if on_host.dim() == 1 else on_host.flatten()).tolist()
     return numbers
+
+
+def tensors_of(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among what an op is given or gives, those in lists and tuples too."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_of(value)

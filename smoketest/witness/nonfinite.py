@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
-from smoketest.witness.modes import WatchingMode
+from smoketest.witness.modes import WatchingMode, tensors_of
 from smoketest.witness.sites import Line, Origins
 
 __all__ = ["Maker", "NonFinite"]
@@ -88,7 +87,7 @@ class NonFinite(WatchingMode):  # type: ignore[no-untyped-call]
         if func.namespace == "profiler" or self._context.phase == "setup":
             return func(*args, **kwargs)
         op: str = func.name()
-        given = list(_tensors((*args, *kwargs.values())))
+        given = list(tensors_of((*args, *kwargs.values())))
         origin = self._origins.of(op, any(tensor.requires_grad for tensor in given))
         for tensor in given:
             if tensor.requires_grad and tensor.is_leaf:
@@ -98,7 +97,7 @@ class NonFinite(WatchingMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         if op.partition(".")[0] in _ARBITRARY:
             return result
-        for tensor in _tensors((result,)):
+        for tensor in tensors_of((result,)):
             state = _state(tensor)
             out_of, is_meant = _given(given, args, kwargs, came_from) if state is not None else ("", False)
             with self._lock:
@@ -151,11 +150,3 @@ def _whole(tensor: Tensor) -> int:
         return tensor.untyped_storage().nbytes()
     except (RuntimeError, NotImplementedError):
         return -1
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)

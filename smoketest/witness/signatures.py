@@ -17,7 +17,7 @@ from torch import Tensor
 from smoketest.witness.compat import has_device_kernel
 from smoketest.witness.dispatch import Signature, signature_text
 from smoketest.witness.hidden import is_view
-from smoketest.witness.modes import WatchingMode
+from smoketest.witness.modes import WatchingMode, tensors_of
 
 __all__ = ["OpSignature", "SignatureMode", "Signatures", "moved"]
 
@@ -64,7 +64,7 @@ class Signatures:
             self.fell_back.add(op)
             return
         for arguments, gives in _single_calls(op, (*args, *kwargs.values()), result):
-            given, made = list(_tensors(arguments)), list(_tensors((gives,)))[:1]
+            given, made = list(tensors_of(arguments)), list(tensors_of((gives,)))[:1]
             if self._computes(op, [*given, *made]):
                 self.seen[OpSignature(op, _signature(given), _signature(made))] = None
 
@@ -133,14 +133,6 @@ def _single_calls(op: str, arguments: tuple[Any, ...], result: Any) -> Iterator[
 
 def _is_of_tensors(values: Any) -> bool:
     return bool(values) and all(isinstance(value, Tensor) for value in values)
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 def _signature(tensors: list[Tensor]) -> Signature:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from smoketest.devices.emulated.device import EmulatedDevice
 from smoketest.findings import Observation, SitePolicy
@@ -18,6 +17,7 @@ from smoketest.findings.report import Phase
 from smoketest.witness.context import Context
 from smoketest.witness.dispatch import Calls, OpKey
 from smoketest.witness.hostsync import sync_message, sync_remedy, waits_in
+from smoketest.witness.kernels import KernelObserver
 from smoketest.witness.sites import Line, Origins
 
 __all__ = ["Place", "Waits", "artefacts", "believed", "unseen_waits"]
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     line: Line | None
 
 
-class Waits:
+class Waits(KernelObserver):
     """Counts, while it is entered, the kernels of the emulated device that the host waits for, with no mode active.
 
     Args:
@@ -50,17 +50,9 @@ class Waits:
     """
 
     def __init__(self, device: EmulatedDevice, context: Context, origins: Origins) -> None:
-        self._device, self._context, self._origins = device, context, origins
+        super().__init__(device)
+        self._context, self._origins = context, origins
         self.seen: Counter[Place] = Counter()
-
-    def __enter__(self) -> Self:
-        self._device.observe(self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._device.observe(None)
 
     def _note(self, name: str, fell_back: bool) -> None:
         if self._context.phase not in ("forward", "backward"):
