@@ -354,7 +354,7 @@ def test_an_op_that_raises_on_the_device_is_a_finding_at_its_line(run_worker: An
     assert failed.op == "aten::_sparse_coo_tensor_with_dims_and_tensors"
     assert (failed.phase, failed.modules[0].pattern) == ("backward", "i")
     assert failed.site.code == "return (x * self.i(pos)).sum(-1) - (x * self.i(neg)).sum(-1)"
-    assert failed.message.startswith(f"{failed.op} raised on the device, and plain CPU runs it: NotImplementedError")
+    assert failed.message.startswith(f"{failed.op} raised on the emulated device, and plain CPU runs it: NotImplementedError")
     assert re.match(r"aten::_sparse_coo_\w+ raised in step 1 of 5 \(warmup\), backward: ", worker.eager.reason)
 
 
@@ -737,7 +737,7 @@ def test_an_exception_of_the_code_itself_is_blamed_on_its_line_and_on_no_op(
     (failed,) = [finding for finding in worker.findings if finding.rule == "NST104"]
     assert (failed.op, failed.called_as, failed.phase) == (None, None, phase)
     assert failed.site.line == line_of(text, "mine")
-    assert failed.message == "this line raised on the device, and plain CPU runs it: ValueError: mine"
+    assert failed.message == "this line raised on the emulated device, and plain CPU runs it: ValueError: mine"
     assert "check of the device's type" in failed.remedy
     assert worker.eager.reason.startswith("the user code raised in step 1 of ")
 
