@@ -13,8 +13,84 @@ __all__ = ["MODULES", "module_for", "module_of"]
 
 _ABOUT_AN_OP = ("NST101", "NST104", "NST201")
 
+_LAYERS = '''\
+# Covers num_layers, bidirectional, batch_first, bias, dropout and a given state. Does not
+# cover PackedSequence (pad instead; a reverse direction then reads the padding first),
+# nor input without a batch dimension{but}.
+class {name}(torch.nn.Module):
+    """nn.{name} as a loop over time: same arguments and state_dict."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+        like = torch.nn.{name}(*args, **kwargs)
+        for name, parameter in like.named_parameters():
+            self.register_parameter(name, parameter)
+        self.layers, self.ways = like.num_layers, 2 if like.bidirectional else 1
+        self.size, self.batch_first = like.hidden_size, like.batch_first
+        self.dropout = like.dropout
+
+    def forward(self, x, state=None):
+        x = x.transpose(0, 1) if self.batch_first else x
+        last = []
+        for layer in range(self.layers):
+            if layer and self.dropout:
+                x = torch.nn.functional.dropout(x, self.dropout, self.training)
+            ways = [self.run(x, layer, way, state) for way in range(self.ways)]
+            x = torch.cat([outputs for outputs, _ in ways], -1)
+            last += [final for _, final in ways]
+        x = x.transpose(0, 1) if self.batch_first else x
+        return x, {last}
+
+    def run(self, x, layer, way, state):
+        """One layer in one direction: its outputs, and its state after the last step."""
+        suffix = f"_l{{layer}}" + ("_reverse" if way else "")
+        w_ih, w_hh, b_ih, b_hh = (
+            getattr(self, part + suffix, None)
+            for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        steps = torch.nn.functional.linear(x, w_ih, b_ih).unbind(0)
+        {first}
+        outputs = []
+        for step in reversed(steps) if way else steps:
+            hidden = torch.nn.functional.linear(h, w_hh, b_hh)
+{cell}
+            outputs.append(h)
+        return torch.stack(outputs[::-1] if way else outputs), {state}
+'''
+
+_LSTM = _LAYERS.format(
+    name="LSTM",
+    but=", nor proj_size",
+    last="tuple(torch.stack(part) for part in zip(*last))",
+    first="""zeros = x.new_zeros(x.shape[1], self.size)
+        index = layer * self.ways + way
+        h, c = (part.unbind(0)[index] for part in state) if state else (zeros, zeros)""",
+    cell="""\
+            i, f, g, o = (step + hidden).chunk(4, -1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)""",
+    state="(h, c)",
+)
+_GRU = _LAYERS.format(
+    name="GRU",
+    but="",
+    last="torch.stack(last)",
+    first="""index, given = layer * self.ways + way, state is not None
+        h = state.unbind(0)[index] if given else x.new_zeros(x.shape[1], self.size)""",
+    cell="""\
+            (i_r, i_z, i_n), (h_r, h_z, h_n) = step.chunk(3, -1), hidden.chunk(3, -1)
+            z = torch.sigmoid(i_z + h_z)
+            n = torch.tanh(i_n + torch.sigmoid(i_r + h_r) * h_n)
+            h = n + z * (h - n)""",
+    state="h",
+)
+
 MODULES: dict[str, str] = {
+    "_thnn_fused_lstm_cell": _LSTM,
+    "_thnn_fused_gru_cell": _GRU,
     "native_batch_norm": '''\
+# Covers BatchNorm1d, 2d and 3d, training and eval; momentum must be a number, as it is by
+# default. Does not cover SyncBatchNorm: the statistics are those of one process.
 class BatchNorm(torch.nn.BatchNorm2d):
     """nn.BatchNorm1d, 2d and 3d: same arguments and state_dict."""
 
@@ -39,15 +115,17 @@ class BatchNorm(torch.nn.BatchNorm2d):
         return (x * scale.view(shape) + shift.view(shape)).to(x.dtype)
 
     def update(self, mean, var, count):
-        """Running statistics; momentum must be a number (the default)."""
+        """Running statistics."""
         keep, unbiased = 1 - self.momentum, count / max(count - 1, 1)
         self.running_mean.mul_(keep).add_(self.momentum * mean)
         self.running_var.mul_(keep).add_(self.momentum * unbiased * var)
         self.num_batches_tracked.add_(1)
 ''',
     "grid_sampler_2d": '''\
+# Covers mode="bilinear" with padding_mode "zeros" or "border" and either align_corners, of
+# 4-D images. Does not cover mode "nearest" and "bicubic", and padding_mode "reflection".
 def grid_sample(image, grid, padding_mode="zeros", align_corners=False):
-    """F.grid_sample of mode bilinear; padding_mode is zeros or border."""
+    """F.grid_sample: a point weighs the (at most two) rows and columns around it."""
     c, h, w = image.shape[1:]
     x, y = (
         (v.float().flatten(1) + 1) * (size - 1) / 2

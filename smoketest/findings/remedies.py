@@ -156,7 +156,9 @@ REWRITES: dict[str, str] = {
     "affine_grid_generator": "Write `(xy @ theta[:, :, :2].mT + theta[:, None, :, 2]).view(-1, h, w, 2)` with"
     " xy = F.affine_grid(torch.eye(2, 3)[None], (1, 1, h, w), align_corners=...).view(-1, 2), made once on the CPU and"
     " kept as a buffer. What falls back inside affine_grid is the grid of the unmoved image, which is always the same.",
-    "grid_sampler_2d": "Weigh rows and columns by hat functions, without a gather: `((image.flatten(1, 2) @ across)"
+    "grid_sampler_2d": "Each point of the result is a weighted sum of the four pixels around it; with a weight for"
+    " every row and column, nought for all but the two next to the point (a hat function), the sum needs no gather:"
+    " `((image.flatten(1, 2) @ across)"
     ".unflatten(1, (-1, h)) * down[:, None]).sum(2)` with across = torch.relu(-(x - torch.arange(w)[:, None]).abs()"
     " + 1) for the columns aimed at, x = ((grid[..., 0].flatten(1)[:, None] + 1) * w - 1) / 2, and down for the rows."
     " Take the whole function, with align_corners and padding, in report.md (or of smoketest explain grid_sampler_2d)."
@@ -169,10 +171,13 @@ REWRITES: dict[str, str] = {
     "_thnn_fused_lstm_cell": "PyTorch has no CPU kernel for the fused cell, so it cannot fall back either. Write the"
     " cell out: `(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))` is the next c; with that one,"
     " torch.sigmoid(o) * torch.tanh(next_c) is the next h. There, i, f, g, o ="
-    " (F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, -1). A layer is a loop of it over time.",
+    " (F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, -1). nn.LSTM is a loop of it over time: as a whole"
+    " module in report.md (or of smoketest explain lstm), with layers and both directions.",
     "_thnn_fused_gru_cell": "PyTorch has no CPU kernel for the fused cell, so it cannot fall back either. Write the"
     " cell out: `n + z * (h - n)` is the next h, with n = torch.tanh(i_n + r * h_n), r = torch.sigmoid(i_r + h_r),"
-    " z = torch.sigmoid(i_z + h_z), and i_, h_ the chunks of the two linear maps.",
+    " z = torch.sigmoid(i_z + h_z), and i_, h_ the three chunks of F.linear(x, w_ih, b_ih) and F.linear(h, w_hh, b_hh)."
+    " nn.GRU is a loop of it over time: as a whole module in report.md (or of smoketest explain gru), with layers and"
+    " both directions.",
     "polar": "Keep real and imaginary parts as two real tensors: `torch.stack((a * c - b * s, a * s + b * c), -1)` is"
     " (a + bi)(c + si), a rotation by the angle of c and s. It goes where the two are multiplied, not"
     " where one is made.",
@@ -301,6 +306,9 @@ _INSIDE = (
 )
 """A call in the user's line, ops that it runs inside itself, and the op whose remedy is meant for it."""
 
+_SETTING = re.compile(r"\b(mode|padding_mode|align_corners)\s*=\s*([\w'\"]+)")
+"""Settings of grid_sample, as keywords in the user's line."""
+
 _FIRST = {other: op for op, others in _SAME.items() for other in others}
 _REMEDIES = REWRITES | ADVICE
 
@@ -328,7 +336,23 @@ def remedy_at(op: str, called_as: str | None, code: str) -> str | None:
     for call, inside, meant in _INSIDE:
         if name in inside and name not in code and call.search(code):
             return remedy_for(meant)
-    return (remedy_for(called_as) if called_as else None) or remedy_for(op)
+    found = (remedy_for(called_as) if called_as else None) or remedy_for(op)
+    return f"{found} {told}" if found == REWRITES["grid_sampler_2d"] and (told := _sampling(code)) else found
+
+
+def _sampling(code: str) -> str | None:
+    """What a call of grid_sample, as far as its line shows it, asks of the rewrite; None where it shows nothing."""
+    _, _, call = code.partition("grid_sample(")
+    given = {name: value.strip("'\"") for name, value in _SETTING.findall(call)}
+    if not given:
+        return None
+    shown = ", ".join(f"{name}={value}" for name, value in given.items())
+    if given.get("mode", "bilinear") != "bilinear" or given.get("padding_mode", "zeros") not in ("zeros", "border"):
+        return (
+            f"It does not cover your call, which has {shown}: change the call to bilinear with zeros or border first."
+        )
+    told = {name: value for name, value in given.items() if name != "mode"}
+    return f"Your call has {shown}" + (": pass it the same." if told else ", which is what it does.")
 
 
 def is_rewrite(remedy: str) -> bool:

@@ -257,8 +257,9 @@ _NO_RECURRENCE = (
     "True: its graphs are those captured so"
 )
 _ALLOW_RECURRENCE = (
-    "Set `torch._dynamo.config.allow_rnn = True` before the first call (PyTorch calls it experimental), or leave the "
-    "recurrent module uncompiled and compile the modules after it."
+    "Set `torch._dynamo.config.allow_rnn = True` before the first call (PyTorch calls it experimental), use the loop "
+    "over time that `smoketest explain lstm` (or gru) shows, which Dynamo traces, or leave the recurrent module "
+    "uncompiled and compile the modules after it."
 )
 _BESIDE_THE_REST = (
     "Move the tensor that is on the CPU with the model: register it as a buffer (`register_buffer`), or make it on the "

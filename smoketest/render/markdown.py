@@ -181,7 +181,7 @@ def _block(group: _Group, report: Report, told: dict[str, int]) -> str:
         parts.append(f"Instead: as in {told[first.remedy]:,}.")
     elif first.remedy:
         told[first.remedy] = numbers[0]
-        parts += [f"Instead: {mixed(first.remedy, 900)}", *_module(first), *_tested(first)]
+        parts += [f"Instead: {mixed(first.remedy, 1_500)}", *_module(first), *_tested(first)]
     if accepting := allow.entries(finding for _, finding in group):
         parts += ["To accept it, in the check:", lines_block(accepting, 2_000, "yaml")]
     return _join(parts)

@@ -217,5 +217,5 @@ def _text(*parts: str | tuple[str, str]) -> Text:
         content, style = part if isinstance(part, tuple) else (part, "")
         lead = " " * (len(content) - len(content.lstrip(" ")))
         tail = " " if content.rstrip(" ") != content and content.strip() else ""
-        text.append(lead + words.clean(content, 700) + tail, style=style)
+        text.append(lead + words.clean(content, 1_500) + tail, style=style)
     return text

@@ -12,6 +12,7 @@ import torch
 from remedy_cases import CASES, evaluate, snippet
 
 from smoketest.findings import Observation, merge
+from smoketest.findings.modules import MODULES
 from smoketest.findings.remedies import ADVICE, LOWERS_WITH, REWRITES, RUNS_IN, is_rewrite, remedy_for
 from smoketest.findings.report import Site
 from smoketest.findings.rules import RULES
@@ -139,6 +140,38 @@ def test_the_heart_of_batch_norm_is_for_any_rank(shape: tuple[int, ...]) -> None
     case, x = CASES["native_batch_norm"], torch.randn(shape)
     expected = torch.nn.functional.batch_norm(x, None, None, training=True)
     torch.testing.assert_close(evaluate({"x": x, "eps": 1e-5}, snippet("native_batch_norm"), case.prepare), expected)
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("y = F.grid_sample(x, g)", REWRITES["grid_sampler_2d"][-20:]),
+        (
+            "F.grid_sample(x, g, mode='bilinear', padding_mode='border', align_corners=True)",
+            " Your call has mode=bilinear, padding_mode=border, align_corners=True: pass it the same.",
+        ),
+        ('F.grid_sample(x, g, mode="bilinear")', " Your call has mode=bilinear, which is what it does."),
+        (
+            'F.grid_sample(x, g, "bilinear", padding_mode="reflection")',
+            " It does not cover your call, which has padding_mode=reflection:"
+            " change the call to bilinear with zeros or border first.",
+        ),
+    ],
+)
+def test_the_remedy_of_grid_sample_says_what_of_the_call_it_covers(code: str, end: str) -> None:
+    site = Site(file="m.py", line=1, code=code)
+    for op in ("aten::grid_sampler_2d", "aten::grid_sampler_2d_backward"):
+        remedy = merge([Observation("NST101", op=op, site=site)])[0].remedy or ""
+        assert remedy.startswith(REWRITES["grid_sampler_2d"])
+        assert is_rewrite(remedy)
+        assert remedy.endswith(end)
+
+
+@pytest.mark.parametrize("op", sorted(MODULES))
+def test_whole_code_says_in_its_first_line_what_it_covers_and_then_what_not(op: str) -> None:
+    comment = " ".join(line.removeprefix("# ") for line in MODULES[op].splitlines() if line.startswith("# "))
+    assert MODULES[op].startswith("# Covers ")
+    assert "Does not cover " in comment
 
 
 @pytest.mark.parametrize(

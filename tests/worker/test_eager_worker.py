@@ -354,7 +354,9 @@ def test_an_op_that_raises_on_the_device_is_a_finding_at_its_line(run_worker: An
     assert failed.op == "aten::_sparse_coo_tensor_with_dims_and_tensors"
     assert (failed.phase, failed.modules[0].pattern) == ("backward", "i")
     assert failed.site.code == "return (x * self.i(pos)).sum(-1) - (x * self.i(neg)).sum(-1)"
-    assert failed.message.startswith(f"{failed.op} raised on the emulated device, and plain CPU runs it: NotImplementedError")
+    assert failed.message.startswith(
+        f"{failed.op} raised on the emulated device, and plain CPU runs it: NotImplementedError"
+    )
     assert re.match(r"aten::_sparse_coo_\w+ raised in step 1 of 5 \(warmup\), backward: ", worker.eager.reason)
 
 
