@@ -32,8 +32,8 @@ conformance: $(INSTALLED) ## PyTorch's operator samples on the emulated device, 
 	$(BIN)/python tests/devices/opinfo.py
 	$(BIN)/python tests/devices/recorded_names.py
 
-bench: $(INSTALLED) ## What performance claims are measured with, as ratios in one run each (benchmarks/README.md)
-	for script in benchmarks/[!_]*.py; do $(BIN)/python $$script || exit 1; done
+bench: $(INSTALLED) ## All performance claims, measured: benchmarks/results.json and the tables of its README (15 minutes)
+	$(BIN)/python -m benchmarks
 
 sweep: $(INSTALLED) ## Make the table of ops that cannot be lowered anew, with torch-mlir
 	$(BIN)/python -m smoketest.probe.sweep smoketest/operators/data/cannot_lower.json

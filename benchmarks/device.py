@@ -1,9 +1,8 @@
 """What the emulated device costs beside the plain CPU, side by side in one run.
 
-    python benchmarks/device.py [op] [gpt2] [start] [memory]
+    python -m benchmarks.device
 
-The two sides take turns, and ratios are of the best of each, so that what else the machine does counts little. Exits
-with 1 where a limit is passed.
+The two sides take turns, and ratios are of the best of each, so that what else the machine does counts little.
 """
 
 from __future__ import annotations
@@ -11,55 +10,64 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-LIMITS = {"op": 7.0, "gpt2": 1.10, "start": 0.5, "memory": 4.0}
-"""Times a CPU op; times a CPU step; seconds beyond ``import torch``; MB grown over 10,000 steps."""
+import torch
+
+import smoketest
+from benchmarks.figures import Figure, Part, Setting, best, interleaved, seconds, told
+
+TABLE = "device"
+CALLS = 200
+"""Of the tiny op at a time: a clock is read twice for all of them."""
+_START = (
+    "import time, torch; t = time.perf_counter(); import smoketest; smoketest.emulate(); print(time.perf_counter() - t)"
+)
 
 
-def best_of_turns(turns: int, *sides: Callable[[], Any]) -> list[float]:
-    """The least seconds each side took, all sides called in turn."""
-    least = [float("inf")] * len(sides)
-    for _ in range(turns):
-        for index, side in enumerate(sides):
-            started = time.perf_counter()
-            side()
-            least[index] = min(least[index], time.perf_counter() - started)
-    return least
+def measure(setting: Setting) -> Iterator[Figure]:
+    """All that the design limits."""
+    torch.set_num_threads(1)
+    smoketest.emulate(warn=False)
+    yield tiny_op(setting)
+    yield memory(setting)  # before anything large: it is a peak that must not grow
+    yield gpt2(setting)
+    yield start(setting)
 
 
-def op() -> tuple[str, float]:
+def adding(x: torch.Tensor) -> Callable[[], None]:
+    """`CALLS` additions of a tensor to itself."""
+
+    def run() -> None:
+        for _ in range(CALLS):
+            torch.add(x, x)
+
+    return run
+
+
+def tiny_op(setting: Setting) -> Figure:
     """A 4 x 4 addition in float32."""
-    import torch
-
-    calls = 200
     here = torch.ones(4, 4)
-    there = here.to("neuron")
-
-    def adding(x: torch.Tensor) -> Callable[[], None]:
-        def run() -> None:
-            for _ in range(calls):
-                torch.add(x, x)
-
-        return run
-
     with torch.no_grad():
-        cpu, neuron = best_of_turns(500, adding(here), adding(there))
-    return f"{cpu / calls * 1e6:.1f} us, {neuron / calls * 1e6:.1f} us", neuron / cpu
+        taken = best(interleaved({"CPU": adding(here), "device": adding(here.to("neuron"))}, setting.turns(500)))
+    each = {name: took / CALLS for name, took in taken.items()}
+    return _times_cpu("addition of 4 x 4 float32", each, "us", 7.0)
 
 
-def gpt2() -> tuple[str, float]:
+def gpt2(setting: Setting) -> Figure:
     """A training step of GPT-2 124M, batch 1 x 128, AdamW; attention is the fused op on both sides."""
-    import torch
     import transformers
+
+    layers, length = (1, 16) if setting.quick else (12, 128)
 
     def stepping(where: str) -> Callable[[], None]:
         torch.manual_seed(0)
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(attn_implementation="sdpa")).to(where).train()
+        sizes: dict[str, Any] = {"attn_implementation": "sdpa", "n_layer": layers}
+        model: torch.nn.Module = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+        model.to(where).train()
         optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-        ids = torch.randint(0, 50257, (1, 128)).to(where)
+        ids = torch.randint(0, 50257, (1, length)).to(where)
 
         def step() -> None:
             optimizer.zero_grad()
@@ -69,27 +77,22 @@ def gpt2() -> tuple[str, float]:
         step()
         return step
 
-    cpu, neuron = best_of_turns(8, stepping("cpu"), stepping("neuron"))
-    return f"{cpu * 1e3:.0f} ms, {neuron * 1e3:.0f} ms", neuron / cpu
+    taken = best(interleaved({"CPU": stepping("cpu"), "device": stepping("neuron")}, setting.turns(8)))
+    name = f"GPT-2 124M, a training step of 1 x {length}, fused attention and foreach AdamW on both sides"
+    return _times_cpu(name, taken, "ms", 1.10)
 
 
-def start() -> tuple[str, float]:
+def start(setting: Setting) -> Figure:
     """``smoketest.emulate()`` in a new process, beyond ``import torch``."""
-    code = (
-        "import time, torch; t = time.perf_counter(); import smoketest; smoketest.emulate(); "
-        "print(time.perf_counter() - t)"
-    )
-    took = min(
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(5)
-    )
-    return f"{took:.2f} s", took
+    took = [
+        float(subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True).stdout)
+        for _ in range(setting.turns(5))
+    ]
+    return Figure(table=TABLE, name="`smoketest.emulate()` beyond `import torch`", value=min(took), unit="s", limit=0.5)
 
 
-def memory() -> tuple[str, float]:
-    """Resident memory that 10,000 steps of a small model add, after 1,000 to warm up."""
-    import torch
-
+def memory(setting: Setting) -> Figure:
+    """Peak resident memory that 10,000 steps of a small model add, after 1,000 to warm up."""
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)).to("neuron")
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -100,27 +103,18 @@ def memory() -> tuple[str, float]:
             optimizer.step()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-    before = steps(1_000)
-    grown = steps(10_000) - before
-    return f"{before:.0f} MB after 1,000 steps", grown
+    warm, further = (10, 100) if setting.quick else (1_000, 10_000)
+    before = steps(warm)
+    return Figure(
+        table=TABLE, name=f"resident memory added by {further:,} steps of a small model, after {warm:,}",
+        value=steps(further) - before, unit="MB", limit=4.0, made_of=(Part(name="before", value=before, unit="MB"),),
+    )  # fmt: skip
 
 
-def main(names: list[str]) -> int:
-    import torch
-
-    import smoketest
-
-    torch.set_num_threads(1)
-    smoketest.emulate(warn=False)
-    failed = False
-    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, 1 thread")
-    for name in names or list(LIMITS):
-        measured, value = globals()[name]()
-        over = value > LIMITS[name]
-        failed |= over
-        print(f"{name}: {measured}: {value:.2f} (at most {LIMITS[name]:g}){' OVER' if over else ''}", flush=True)
-    return 1 if failed else 0
+def _times_cpu(name: str, taken: dict[str, float], unit: str, limit: float) -> Figure:
+    value = taken["device"] / taken["CPU"]
+    return Figure(table=TABLE, name=name, value=value, limit=limit, made_of=seconds(taken, unit))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(told(measure))

@@ -1,10 +1,9 @@
 """What the pytest plugin costs a suite that does not use it, as the ratio of CPU seconds with it and without it.
 
-    python benchmarks/plugin.py [ROUNDS]
+    python -m benchmarks.plugin
 
 A suite of 2,000 tests that do nothing, in 20 files, is run in turn with the plugin, without it (``-p no:smoketest``),
-and once more without it: the third shows what the same thing differs by. The best of some rounds counts. The exit code
-is 1 where the plugin takes more than the share allowed.
+and once more without it: the third shows what the same thing differs by. The best of some rounds counts.
 """
 
 from __future__ import annotations
@@ -14,45 +13,59 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-FILES, TESTS = 20, 100
+from benchmarks.figures import Figure, Setting, best, interleaved, seconds, told
+
+TABLE = "plugin"
 AT_MOST = 1.03
 OTHERS = ("-p", "no:hypothesispytest", "-p", "no:xdist", "-p", "no:timeout", "-p", "no:cacheprovider")
 WITHOUT = ("-p", "no:smoketest")
 
 
-def cpu_seconds(folder: Path, *arguments: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "pytest", "-q", *OTHERS, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    assert f"{FILES * TESTS} passed" in done.stdout
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-
-def main(rounds: int) -> int:
+def measure(setting: Setting) -> Iterator[Figure]:
+    """The share of the plugin, and what the same thing differs by."""
     loaded = subprocess.run(
         [sys.executable, "-m", "pytest", "--markers"], capture_output=True, text=True, check=True, cwd="/"
     )
-    assert "no_cpu_fallback" in loaded.stdout, "the plugin is not installed"
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    times: dict[str, list[float]] = {"with": [], "without": [], "without again": []}
+    if "no_cpu_fallback" not in loaded.stdout:
+        raise RuntimeError("the plugin is not installed: pip install -e .")
+    files = 2 if setting.quick else 20
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n")
-        for i in range(FILES):
-            (folder / f"test_{i}.py").write_text("".join(f"def test_{j}(): pass\n" for j in range(TESTS)))
-        for _ in range(rounds):
-            times["with"].append(cpu_seconds(folder))
-            times["without"].append(cpu_seconds(folder, *WITHOUT))
-            times["without again"].append(cpu_seconds(folder, *WITHOUT))
-    best = {key: min(values) for key, values in times.items()}
-    ratio, noise = best["with"] / best["without"], best["without again"] / best["without"]
-    print(f"pytest, {FILES * TESTS} tests: {best['without']:.3f} s without the plugin, {best['with']:.3f} s with it")
-    print(f"  ratio {ratio:.3f} (at most {AT_MOST}); without it twice: {noise:.3f}")
-    return 0 if ratio <= AT_MOST else 1
+        for i in range(files):
+            (folder / f"test_{i}.py").write_text("".join(f"def test_{j}(): pass\n" for j in range(100)))
+        sides = {
+            "with": _suite(folder, files * 100),
+            "without": _suite(folder, files * 100, *WITHOUT),
+            "without again": _suite(folder, files * 100, *WITHOUT),
+        }
+        taken = best(interleaved(sides, setting.turns(4), _children))
+    for name, limit in (("with", AT_MOST), ("without again", None)):
+        made_of = seconds({name: taken[name], "without": taken["without"]})
+        value = taken[name] / taken["without"]
+        yield Figure(table=TABLE, name=f"{name}, beside without", value=value, limit=limit, made_of=made_of)
+
+
+def _suite(folder: Path, tests: int, *arguments: str) -> Callable[[], object]:
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", *OTHERS, *arguments]
+
+    def run() -> None:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+        if f"{tests} passed" not in done.stdout:
+            raise RuntimeError(done.stdout)
+
+    return run
+
+
+def _children() -> float:
+    """CPU seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 7))
+    sys.exit(told(measure))

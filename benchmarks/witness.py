@@ -1,10 +1,9 @@
 """What watching costs: a GPT-2 (124M) training step on the emulated device, unwatched and watched, in one process.
 
-    python benchmarks/witness.py [ROUNDS] [BATCH] [LENGTH]
+    python -m benchmarks.witness
 
 One thread computes, and CPU seconds of the process are taken, so that what else the machine does counts little. Every
-round makes the step once in each way; the best round counts. The runner's own steps are made by the worker's code. Exit
-code 1 where a share is over its limit.
+round makes the step once in each way; the best round counts. The runner's own steps are made by the worker's code.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import smoketest
+from benchmarks.figures import Figure, Setting, best, interleaved, seconds, told
 from smoketest.config.models import Check
 from smoketest.devices.base import open_device
 from smoketest.findings import SitePolicy
@@ -35,22 +35,34 @@ from smoketest.worker.environment import read_environment
 from smoketest.worker.job import Job
 from smoketest.workload import Workload
 
-LIMITS = {"timed step": 1.02, "traced step": 1.5, "watch()": 1.05}
-WITH_STACKS = "torch.profiler, shapes and stacks"
+__all__ = ["check", "runner"]
+
+TABLE = "watching"
+LIMITS = {"timed step": 1.02, "traced step": 1.5, "`watch()`": 1.05}
+UNWATCHED, TRACED, WITH_STACKS = "unwatched", "traced step", "torch.profiler, shapes and stacks"
+GPT2_SMALL = {"n_layer": 4, "n_head": 4, "n_embd": 128, "n_positions": 128, "vocab_size": 256}
+"""The sizes of ``configs/gpt2.yaml``."""
 
 
-def check(batch: int, length: int) -> Check:
-    """GPT-2 with 124M parameters, random weights."""
+def measure(setting: Setting) -> Iterator[Figure]:
+    """GPT-2 124M, on which the limits are, and the small model of ``configs/gpt2.yaml``."""
+    torch.set_num_threads(1)
+    if not setting.quick:
+        yield from _steps("GPT-2 124M, 1 x 128", check(1, 128), setting.turns(6), LIMITS)
+    yield from _steps("configs/gpt2.yaml, 4 x 128", check(4, 128, GPT2_SMALL), setting.turns(10), {})
+
+
+def check(batch: int, length: int, sizes: dict[str, int] | None = None) -> Check:
+    """GPT-2 with random weights; with 124M parameters where no sizes are given."""
+    given: dict[str, Any] = {"class": "transformers:GPT2Config", "bos_token_id": 0, "eos_token_id": 0, **(sizes or {})}
+    high = given.get("vocab_size", 50257)
     return Check.model_validate(
         {
             "name": "gpt2",
-            "model": {
-                "target": "transformers:GPT2LMHeadModel",
-                "config": {"class": "transformers:GPT2Config"},
-            },
+            "model": {"target": "transformers:GPT2LMHeadModel", "config": given},
             "batch": {
                 "tensors": {
-                    "input_ids": {"shape": [batch, length], "dtype": "int64", "low": 0, "high": 50257},
+                    "input_ids": {"shape": [batch, length], "dtype": "int64", "low": 0, "high": high},
                     "labels": {"like": "input_ids"},
                 }
             },
@@ -61,8 +73,39 @@ def check(batch: int, length: int) -> Check:
     )
 
 
-def profiler(stacks: bool) -> AbstractContextManager[Any]:
-    return profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=stacks)
+@contextmanager
+def runner(given: Check) -> Iterator[tuple[EagerRun, Workload]]:
+    """The eager worker's own code in this process, set up on the emulated device; what it sends goes nowhere."""
+    with tempfile.TemporaryDirectory() as folder, FallbackWarnings(Context()) as warned:
+        job = Job(
+            check=given,
+            device=open_device("emulated"),
+            policy=SitePolicy(Path.cwd()),
+            environment=read_environment({}),
+            emit=lambda message: None,
+            breadcrumb=BreadcrumbFile(Path(folder) / "breadcrumb"),
+        )
+        run = EagerRun(job, warned.context, warned)
+        yield run, run.set_up()
+
+
+def _steps(what: str, given: Check, rounds: int, limits: dict[str, float]) -> Iterator[Figure]:
+    with runner(given) as (run, work):
+        run.one_step(work, 0, "warmup")
+        taken = best(interleaved(ways(run, work), rounds, time.process_time, gc.collect))
+    base = taken[UNWATCHED]
+    for name, took in taken.items():
+        if name != UNWATCHED:
+            made_of = seconds({name: took, UNWATCHED: base}, "ms")
+            yield Figure(
+                table=TABLE, name=f"{what}: {name}", value=took / base, limit=limits.get(name), made_of=made_of
+            )
+    made_of = seconds({name: taken[name] for name in (TRACED, WITH_STACKS)}, "ms")
+    beside = taken[TRACED] / taken[WITH_STACKS]
+    limit = 1.0 if limits else None
+    yield Figure(
+        table=TABLE, name=f"{what}: {TRACED}, beside {WITH_STACKS}", value=beside, limit=limit, made_of=made_of
+    )
 
 
 def ways(run: EagerRun, work: Workload) -> dict[str, Callable[[], object]]:
@@ -76,58 +119,21 @@ def ways(run: EagerRun, work: Workload) -> dict[str, Callable[[], object]]:
         return step
 
     return {
-        "unwatched": under(nullcontext),
+        UNWATCHED: under(nullcontext),
         "timed step": lambda: run.one_step(work, 1, "timed"),
-        "traced step": lambda: run.one_step(work, 1, "traced"),
-        "watch()": under(smoketest.watch),
-        "watch(trace=True)": under(lambda: smoketest.watch(work.model, trace=True)),
-        "torch.profiler, shapes": under(lambda: profiler(stacks=False)),
-        WITH_STACKS: under(lambda: profiler(stacks=True)),
+        TRACED: lambda: run.one_step(work, 1, "traced"),
+        "`watch()`": under(smoketest.watch),
+        "`watch(trace=True)`": under(lambda: smoketest.watch(work.model, trace=True)),
+        "torch.profiler, shapes": under(lambda: _profiler(stacks=False)),
+        WITH_STACKS: under(lambda: _profiler(stacks=True)),
         "FlopCounterMode": under(lambda: FlopCounterMode(display=False)),
         "DebugMode": under(DebugMode),
     }
 
 
-def measure(steps: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """CPU seconds of the best round of each."""
-    taken: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
-        for name, step in steps.items():
-            gc.collect()
-            started = time.process_time()
-            step()
-            taken[name].append(time.process_time() - started)
-    return {name: min(times) for name, times in taken.items()}
-
-
-def main(rounds: int, batch: int, length: int) -> int:
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, FallbackWarnings(Context()) as warned:
-        job = Job(
-            check=check(batch, length),
-            device=open_device("emulated"),
-            policy=SitePolicy(Path.cwd()),
-            environment=read_environment({}),
-            emit=lambda message: None,
-            breadcrumb=BreadcrumbFile(Path(folder) / "breadcrumb"),
-        )
-        run = EagerRun(job, warned.context, warned)
-        work = run.set_up()
-        run.one_step(work, 0, "warmup")
-        seconds = measure(ways(run, work), rounds)
-    base = seconds["unwatched"]
-    print(f"GPT-2 124M, batch {batch}x{length}, one thread, best of {rounds} rounds")
-    print("| step | CPU seconds | times an unwatched one | at most |")
-    print("| --- | --- | --- | --- |")
-    for name, took in seconds.items():
-        print(f"| {name} | {took:.2f} | {took / base:.3f} | {LIMITS.get(name, '')} |")
-    over = [name for name, limit in LIMITS.items() if seconds[name] > limit * base]
-    if seconds["traced step"] > seconds[WITH_STACKS]:
-        over.append(f"traced step dearer than {WITH_STACKS}")
-    print("over the limit: " + ", ".join(over) if over else "all within the limits")
-    return 1 if over else 0
+def _profiler(stacks: bool) -> AbstractContextManager[Any]:
+    return profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=stacks)
 
 
 if __name__ == "__main__":
-    numbers = [int(text) for text in sys.argv[1:]]
-    sys.exit(main(*numbers, *(5, 1, 128)[len(numbers) :]))
+    sys.exit(told(measure))
