@@ -29,11 +29,13 @@ _PATIENCE = 900.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("scripts", nargs="*", choices=[*SCRIPTS, []], help="those alone; all of them by default")
+    parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help=f"of {', '.join(SCRIPTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="tiny sizes and one round, to try the scripts")
     parser.add_argument("--output", type=Path, default=None, help="where the results go")
     given = parser.parse_args()
     whole = not given.scripts and not given.quick
+    if unknown := sorted(set(given.scripts) - set(SCRIPTS)):
+        parser.error(f"there is no script {', '.join(unknown)}; there are {', '.join(SCRIPTS)}")
     if given.output is None and not whole:
         parser.error("--output is needed where only some scripts run, or --quick: results.json is a whole run")
     before = load_average()

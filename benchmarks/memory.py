@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import Figure, Part, Setting, told
@@ -39,12 +40,22 @@ training: {steps: 3, warmup: 1}
 """
 
 
+@dataclass(frozen=True)
+class _Process:
+    """A process: its peak of resident memory in MB so far, its parent, and its command line."""
+
+    peak: float
+    parent: int
+    line: str
+
+
 def measure(setting: Setting) -> Iterator[Figure]:
     """Each process of the two checks, beside one that only imports."""
     if not (PROC / "self" / "status").exists():
         print("memory: this system has no /proc: nothing is measured", file=sys.stderr)
         return
-    imports = max(_watched([sys.executable, "-c", "import torch, transformers"], ROOT).values())[0]
+    only = _watched([sys.executable, "-c", "import torch, transformers"], ROOT)
+    imports = max(process.peak for process in only.values())
     yield Figure(table=TABLE, name="`import torch, transformers`", value=imports, unit="MB")
     with tempfile.TemporaryDirectory() as folder:
         large = Path(folder) / "gpt2-124m.yaml"
@@ -62,33 +73,45 @@ def events(report: Path) -> list[dict[str, object]]:
 def _processes(title: str, check: Path, folder: Path, imports: float) -> Iterator[Figure]:
     output = folder / "reports"
     command = [sys.executable, "-m", "smoketest", "run", str(check), "--device", "emulated", "--output", str(output)]
-    peaks = _watched(command, folder)
-    parts = {}
+    seen = _watched(command, folder)
+    parts: dict[int, str] = {}
     for entry in events(output / check.stem):
         event = entry["event"]
         if isinstance(event, dict) and event["event"] == "hello":
             parts[event["pid"]] = f"{entry['part']} worker"
     total: dict[str, float] = {}
-    for pid, (peak, line) in peaks.items():
-        name = "lowering worker" if "lowering_worker" in line else parts.get(pid, "")
-        name = name or ("the command itself" if "smoketest run" in line else "others")
-        total[name] = max(total.get(name, 0.0), peak)
+    for pid, process in seen.items():
+        name = _name(pid, process, parts)
+        total[name] = max(total.get(name, 0.0), process.peak)
     for name, peak in total.items():
         beside = (Part(name="times the imports", value=peak / imports, unit=""),)
         yield Figure(table=TABLE, name=f"{title}: {name}", value=peak, unit="MB", made_of=beside)
 
 
-def _watched(command: list[str], folder: Path) -> dict[int, tuple[float, str]]:
-    """Peak MB and command line of a command and of all that came of it, by process id."""
+def _name(pid: int, process: _Process, parts: dict[int, str]) -> str:
+    """What a process was in the run."""
+    if pid in parts:
+        return parts[pid]
+    if "lowering_worker" in process.line:
+        return "lowering worker"
+    if process.parent in parts:
+        return f"another process of the {parts[process.parent]}, or a fork of it"
+    return "the command itself" if "smoketest run" in process.line else "others"
+
+
+def _watched(command: list[str], folder: Path) -> dict[int, _Process]:
+    """A command and all that came of it, by process id, once it is over."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SMOKETEST_CACHE_DIR": ""}
-    peaks: dict[int, tuple[float, str]] = {}
+    peaks: dict[int, _Process] = {}
     root = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while root.poll() is None:
         for pid in _family(root.pid):
-            seen = _peak(pid)
+            seen = _look(pid)
             if seen is not None:
-                peaks[pid] = (max(seen[0], peaks.get(pid, (0.0, ""))[0]), seen[1])
+                peaks[pid] = seen
         time.sleep(_PAUSE)
+    if root.returncode != 0:
+        raise RuntimeError(f"{command} ended with {root.returncode}")
     return peaks
 
 
@@ -108,17 +131,17 @@ def _family(root: int) -> list[int]:
     return family
 
 
-def _peak(pid: int) -> tuple[float, str] | None:
-    """Peak MB and command line of a process; None of one that has ended."""
+def _look(pid: int) -> _Process | None:
+    """A process as it is now; None of one that has ended."""
     try:
         status = (PROC / str(pid) / "status").read_text()
         line = (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return None
-    for entry in status.splitlines():
-        if entry.startswith("VmHWM:"):
-            return int(entry.split()[1]) / 1024, line
-    return None
+    said = dict(entry.split(":", 1) for entry in status.splitlines())
+    if "VmHWM" not in said:  # it has ended, and nobody has asked how
+        return None
+    return _Process(int(said["VmHWM"].split()[0]) / 1024, int(said["PPid"]), line)
 
 
 if __name__ == "__main__":
