@@ -140,9 +140,12 @@ def told(measure: Callable[[Setting], Iterable[Figure]], arguments: list[str] | 
     parser.add_argument("--rounds", type=int, help="how often each side is measured")
     parser.add_argument("--lines", type=Path, help="a file that gets one JSON line per figure")
     given = parser.parse_args(arguments)
-    missed = False
+    missed, names = False, set[tuple[str, str]]()
     try:
         for figure in measure(Setting(given.quick, given.rounds)):
+            if (figure.table, figure.name) in names:
+                raise ValueError(f"two figures of {figure.table} are called {figure.name}")
+            names.add((figure.table, figure.name))
             missed |= not figure.ok
             print(_line(figure), flush=True)
             if given.lines is not None:

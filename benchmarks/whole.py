@@ -68,7 +68,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
             made_of=made_of,
         )  # fmt: skip
         beside = seconds({"it": took, COMPILE: compiled})
-        yield Figure(table=TABLE, name=f"the same, beside {COMPILE}", value=took / compiled, made_of=beside)
+        yield Figure(table=TABLE, name=f"the same, {which}, beside {COMPILE}", value=took / compiled, made_of=beside)
     made_of = seconds({"it": compiled, IMPORTS: imports})
     yield Figure(table=TABLE, name=f"{COMPILE} of the same model", value=compiled / imports, made_of=made_of)
     for which in (COLD, WARM):

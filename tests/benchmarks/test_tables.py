@@ -141,6 +141,15 @@ def test_a_script_that_breaks_keeps_what_it_measured(tmp_path: Path, capsys: pyt
     assert Figure.model_validate_json(lines.read_text()) == MISSED_ONE
 
 
+def _twice(setting: Setting) -> Iterator[Figure]:
+    yield from (KEPT, KEPT)
+
+
+def test_two_figures_of_one_name_are_a_mistake_of_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(_twice, []) == BROKEN
+    assert "two figures of device are called addition" in capsys.readouterr().err
+
+
 def test_sides_take_turns() -> None:
     called: list[str] = []
     ticks = iter(range(100))
