@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros ecosystem examples scripts doubles compiled ranks first-contact clean parity
+.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros ecosystem examples scripts doubles faults compiled ranks first-contact clean parity
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ repros: $(INSTALLED) ## Run every repro file below reports/ alone, in a process 
 
 doubles: $(INSTALLED) ## The suite for the real device on all doubles of torch-neuronx, the long form (3 minutes)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/neuron
+
+faults: $(INSTALLED) ## The campaign of faults and the fuzzing of checks, the long form (20 minutes)
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults
 
 compiled: $(INSTALLED) ## torch.compile on the emulated device, GPT-2 too, the long form (one minute)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_compile.py tests/devices/test_compile_running.py tests/devices/test_compile_errors.py

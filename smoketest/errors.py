@@ -39,6 +39,16 @@ class Place:
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
 
 
+_LONGEST = 4_000
+"""Characters of a message: it may quote a value of the user's, which may be of any length."""
+
+
+def _cut(text: str) -> str:
+    """The text, without its middle where it is very long."""
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
+
+
 class SmoketestError(Exception):
     """Base of all errors of this package.
 
@@ -52,7 +62,7 @@ class SmoketestError(Exception):
 
     def __init__(self, message: str, *, place: Place | None = None, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = _cut(message)
         self.place = place
         self.hint = hint
 

@@ -88,13 +88,17 @@ def _byte(character: str) -> int:
     return code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else code
 
 
-def use_color(stream: TextIO) -> bool:
+def use_color(stream: TextIO | None) -> bool:
     """Whether `stream` may have colours: a terminal, and no ``NO_COLOR`` (https://no-color.org) nor ``TERM=dumb``."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if stream is None or not stream.isatty():
+        return False
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def width(stream: TextIO) -> int:
-    """Columns to write to: the terminal's, between 40 and 120; 80 where there is none."""
+def width(stream: TextIO | None) -> int:
+    """Columns to write to: the terminal's, between 40 and 120; 80 where there is none, or the stream is closed."""
+    if stream is None:
+        return 80
     try:
         return min(120, max(40, os.get_terminal_size(stream.fileno()).columns))
     except (OSError, ValueError):  # not a terminal, or no file at all

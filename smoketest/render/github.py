@@ -72,8 +72,9 @@ def _annotation(level: str, finding: Finding, report: Report, locate: Callable[[
 
 def _command(level: str, title: str, message: str, **where: str) -> str:
     """A workflow command. [PUB] percent signs and line ends are escaped, in properties colons and commas too."""
-    text = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    properties = where | {"title": words.clean(title, 200)}
+    text = "%0A".join(words.clean(line, 1000).replace("%", "%25") for line in message.splitlines())
+    shown = {key: value if value.isprintable() else words.clean(value, 1000) for key, value in where.items()}
+    properties = shown | {"title": words.clean(title, 200)}
     given = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
     return f"::{level} {given}::{text}"
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from smoketest.findings.modules import module_of
 from smoketest.findings.report import Finding, Report
+from smoketest.findings.rules import RULES
 from smoketest.render import allow, estimates, words
 from smoketest.render.escape import block, code, lines_block, mixed, prose
 from smoketest.render.glossary import LONGEST, terms_in
@@ -20,6 +21,7 @@ _ROOM_FOR_WORDS = 30_000
 
 _VISIBLE_ROWS = 20
 _MOST_PLACES = 12
+_CLASSES = frozenset(rule.class_ for rule in RULES.values())
 _Group = list[tuple[int, Finding]]
 """Findings that are alike, each with its number in the table."""
 
@@ -123,7 +125,7 @@ def _row(number: int, finding: Finding, report: Report) -> str:
     cells = [
         str(number),
         words.judged(finding),
-        f"{finding.rule} {prose(words.title(finding, report), 80)}",
+        f"{prose(finding.rule, 20)} {prose(words.title(finding, report), 80)}",
         code(finding.op or "", 80),
         code(words.place(finding.site), 100) if finding.site else words.no_place(finding).removeprefix("line "),
         finding.phase or "-",
@@ -249,7 +251,9 @@ def _details(group: _Group) -> list[str]:
     if finding.repro and len(group) == 1:
         lines.append(f"reproduced by {code(finding.repro)}")
     own = f"; id {code(finding.id)}" if len(group) == 1 else ""
-    return [*lines, f"rule: {finding.rule}, class {finding.class_} (`smoketest explain {finding.rule}`){own}"]
+    explained = code(f"smoketest explain {finding.rule}", 40)
+    class_ = finding.class_ if finding.class_ in _CLASSES else prose(finding.class_, 20)
+    return [*lines, f"rule: {prose(finding.rule, 20)}, class {class_} ({explained}){own}"]
 
 
 def _environment(report: Report) -> list[str]:

@@ -6,6 +6,7 @@ It runs in workers only, and reads from their request which part of the check th
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import resource
@@ -23,6 +24,7 @@ import torch
 REQUEST = json.loads(Path(sys.argv[1]).read_bytes())
 PART = REQUEST["part"]
 ASKED = REQUEST["check"]["model"]["kwargs"]
+CALLS = itertools.count(1)  # no attribute of the model, whose state is put back
 OUTPUT = Path(REQUEST["output"] or ".")
 
 
@@ -222,11 +224,7 @@ class Net(torch.nn.Linear):
     def __init__(self, act: str, at: str) -> None:
         perhaps("build")
         super().__init__(4, 4)
-        self.calls = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        perhaps(f"call {self.calls}")
-        if torch._C._len_torch_dispatch_stack():
-            perhaps("traced")
+        perhaps(f"call {next(CALLS)}")
         return super().forward(x)

@@ -39,7 +39,7 @@ def wait_for_python(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("seed", range(40 if LONG else 4))
+@pytest.mark.parametrize("seed", range(40 if LONG else 3))
 def test_a_signal_at_any_time_of_the_command_s_own(stage: Stage, seed: int) -> None:
     """The worker is one that dies at once: what the signal meets is start, supervision, writing and end."""
     chance = random.Random(seed)
@@ -111,7 +111,7 @@ def test_a_pipe_that_broke_and_a_hangup_that_is_ignored_end_nothing(stage: Stage
     assert ended.code == ended.report()["exit_code"] == 5, "of the worker that died"
 
 
-@pytest.mark.parametrize("seed", range(20 if LONG else 2))
+@pytest.mark.parametrize("seed", range(20 if LONG else 1))
 def test_a_command_that_is_killed_leaves_a_whole_report_or_none_and_is_in_no_other_s_way(
     stage: Stage, seed: int
 ) -> None:

@@ -58,8 +58,10 @@ def test_odd_surroundings_are_no_obstacle(stage: Stage, what: str, device: str) 
     assert ended.errors == []
 
 
-@pytest.mark.parametrize("what", ["no home", "a locale of ASCII, and Python takes it at its word", "no terminal at all",
-                                  "no folder for temporary files"])  # fmt: skip
+@pytest.mark.parametrize("what", [
+    "a locale of ASCII, and Python takes it at its word",
+    *(pytest.param(what, marks=long) for what in ("no home", "no terminal at all", "no folder for temporary files")),
+])  # fmt: skip
 def test_every_command_that_runs_nothing_works_in_odd_surroundings(stage: Stage, what: str) -> None:
     stage.environment |= ODD[what]
     stage.check()

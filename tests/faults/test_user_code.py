@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.harness import LONG, Stage
+from tests.faults.harness import LONG, Stage, long
 
 CLEAN = (0, "ran", None)
 CASES = {
@@ -47,9 +47,7 @@ SHORT = {
     ("fork_and_go_on_in_both", "call 1"),
     ("fork_and_leave_children", "call 1"),
     ("close_all_files", "call 1"),
-    ("install_hooks", "call 1"),
     ("change_the_clock", "call 1"),
-    ("print_much", "call 1"),
 }
 
 
@@ -66,3 +64,45 @@ def test_a_model_that_misbehaves(stage: Stage, act: str, at: str) -> None:
     assert (report["eager"]["reason"] or "").startswith(reason or "")
     assert len(ended.errors) <= 1
     assert len(ended.out + ended.err) < 15_000, "whatever it printed"
+
+
+@pytest.mark.parametrize("act", [
+    "never_return",
+    pytest.param("never_return_and_refuse_to_end", marks=long),
+    pytest.param("stop_itself", marks=long),
+])  # fmt: skip
+def test_a_model_that_never_returns_is_stopped_when_its_time_is_up(stage: Stage, act: str) -> None:
+    stage.check(act=act, at="call 1", timeout=20 if LONG else 8)
+    ended = stage.run("run", "net.yaml", "--no-compile")
+    report = ended.report()
+    assert ended.code == report["exit_code"] == 5
+    assert report["eager"]["status"] == "timed_out"
+    assert "(training.timeout) and was stopped in " in report["eager"]["reason"]
+
+
+@long
+def test_a_model_that_prints_a_gigabyte_fills_neither_disk_nor_memory(stage: Stage) -> None:
+    stage.check(act="print_a_gigabyte", at="call 1", timeout=200)
+    ended = stage.run("run", "net.yaml", "--no-compile", before="ulimit -v 8000000;")
+    assert ended.code == ended.report()["exit_code"] == 0
+    log = (ended.output / "net/log/eager.log").read_bytes()
+    assert 8 * 2**20 < len(log) < 9 * 2**20
+    assert b"bytes left out here]" in log
+
+
+@long
+def test_a_model_that_asks_the_command_to_end_is_an_interruption(stage: Stage) -> None:
+    stage.check(act="end_the_command", at="call 1")
+    ended = stage.run("run", "net.yaml", "--no-compile")
+    assert ended.code == ended.report()["exit_code"] == 130
+
+
+@long
+def test_checks_that_misbehave_are_no_matter_to_those_after_them(stage: Stage) -> None:
+    for number, act in enumerate(
+        ("kill", "fork_and_leave_children", "close_all_files", "delete_the_output", "nothing")
+    ):
+        stage.check(f"{number}", act=act, at="call 1")
+    ended = stage.run("run", ".", "--no-compile")
+    assert [ended.report(str(number))["exit_code"] for number in range(5)] == [5, 0, 5, 0, 0]
+    assert ended.code == 5
