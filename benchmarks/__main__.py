@@ -23,7 +23,7 @@ from benchmarks.results import RESULTS, Results, Script, load_average, this_mach
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ("startup", "device", "microsecond", "witness", "probe", "scaling", "memory", "whole", "plugin")
-_PATIENCE = 900.0
+_PATIENCE = 1800.0
 """Seconds after which a script is given up: far more than any takes, even on a busy machine."""
 
 

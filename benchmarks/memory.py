@@ -110,7 +110,7 @@ def _watched(command: list[str], folder: Path) -> dict[int, _Process]:
             if seen is not None:
                 peaks[pid] = seen
         time.sleep(_PAUSE)
-    if root.returncode != 0:
+    if root.returncode not in (0, 1):  # 1: it has findings
         raise RuntimeError(f"{command} ended with {root.returncode}")
     return peaks
 

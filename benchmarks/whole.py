@@ -58,7 +58,7 @@ def measure(setting: Setting) -> Iterator[Figure]:
             COLD: checked(COLD),
             WARM: checked(WARM),
         }
-        taken = interleaved(sides, setting.turns(4))
+        taken = interleaved(sides, setting.turns(3))
     imports, compiled = min(taken[IMPORTS]), min(taken[COMPILE])
     for which in (COLD, WARM):
         took = min(taken[which])
