@@ -13,6 +13,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.distributed.nn.functional as differentiable
 from ranks import answer
+from torch import nn
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -130,6 +131,11 @@ def cpu_tensors(device: Any) -> dict[str, Any]:
     return seen
 
 
+def unused_parameters() -> list[str]:
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2).to("neuron"), find_unused_parameters=True)
+    return refused(lambda: model(torch.ones(2, 2).to("neuron")).sum().backward())
+
+
 def main() -> None:
     device = smoketest.emulate(warn=False)
     dist.init_process_group("neuron")
@@ -140,6 +146,7 @@ def main() -> None:
     seen["sharded"] = sharded()
     seen["broken"] = broken_rules()
     seen["cpu"] = cpu_tensors(device)
+    seen["unused"] = unused_parameters()
     device.clear_op_tracking()
     dist.destroy_process_group()
     seen["late"] = refused(lambda: dist.init_process_group("neuron"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def run(program: str, ranks: int, folder: Path, *args: str) -> list[dict[str, An
     command = [sys.executable, "-W", "ignore", str(HERE / program), *args]
     try:
         for rank in range(ranks):
-            here = {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
+            here = {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
             with (folder / f"{rank}.log").open("w") as log:
                 processes.append(subprocess.Popen(command, env=os.environ | shared | here, stdout=log, stderr=log))
         ends = time.monotonic() + SECONDS
@@ -37,6 +38,10 @@ def run(program: str, ranks: int, folder: Path, *args: str) -> list[dict[str, An
             if any(process.poll() for process in processes):  # the others would wait for it
                 break
             time.sleep(0.05)
+        for process in processes:
+            if time.monotonic() >= ends:
+                process.send_signal(signal.SIGABRT)  # it then says where it hangs
+                process.wait(10)
     finally:
         for process in processes:
             process.kill()

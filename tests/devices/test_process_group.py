@@ -119,6 +119,17 @@ def test_a_process_group_after_the_first_op_raises_what_the_device_says_even_whe
     assert [rank["late"] for rank in seen] == [told, told]
 
 
+def test_looking_for_unused_parameters_says_that_it_is_the_emulation_which_cannot(seen: Seen) -> None:
+    told = [
+        "DeviceUnavailable",
+        "the emulated device cannot run DistributedDataParallel with find_unused_parameters=True or static_graph=True: "
+        "PyTorch pins memory for them in C++, which a device in Python has no part in\n"
+        "  hint: leave them off here; on the device their sum of 32-bit integers over ranks is one that the "
+        "compiler is documented to refuse (NCC_EVRF061)",
+    ]
+    assert [rank["unused"] for rank in seen] == [told, told]
+
+
 def test_a_cpu_tensor_on_a_group_of_the_device_is_carried_and_told_of_once(seen: Seen) -> None:
     assert on_both(seen, "cpu", "sum") == [4.0, 4.0]
     assert on_both(seen, "cpu", "told") == [

@@ -352,14 +352,19 @@ def _set_aside_here() -> list[BaseException]:
     return cast("list[BaseException]", torch._C._get_obj_in_tls(_SET_ASIDE)) if known else []
 
 
+_NO_PINNED_MEMORY = "getPinnedMemoryAllocator"
+"""In the text of the error of C++ that asks the hooks of a device for pinned memory; a Python device has none."""
+
+
 class _Engine(torch._C._ImperativeEngine):
-    """Autograd's engine, with the two errors told that it cannot tell itself on a device written in Python."""
+    """Autograd's engine, with the three errors told that it cannot tell itself on a device written in Python."""
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         """As the engine's own.
 
         Raises:
-            DeviceUnavailable: a backward ran before the device existed; the engine takes on no devices later.
+            DeviceUnavailable: a backward ran before the device existed; the engine takes on no devices later. Or DDP
+                looks for unused parameters, for which its C++ pins memory.
         """
         around, aside = _set_aside_here(), list[BaseException]()  # backwards nest, and run in several threads at once
         torch._C._stash_obj_in_tls(_SET_ASIDE, aside)
@@ -370,6 +375,13 @@ class _Engine(torch._C._ImperativeEngine):
                 raise
             passing = aside[0]
         except RuntimeError as error:
+            if _NO_PINNED_MEMORY in str(error):
+                raise DeviceUnavailable(
+                    "the emulated device cannot run DistributedDataParallel with find_unused_parameters=True or "
+                    "static_graph=True: PyTorch pins memory for them in C++, which a device in Python has no part in",
+                    hint="leave them off here; on the device their sum of 32-bit integers over ranks is one that the "
+                    "compiler is documented to refuse (NCC_EVRF061)",
+                ) from error
             if _TOO_LATE not in str(error):
                 raise
             raise DeviceUnavailable(

@@ -120,7 +120,8 @@ def install(profile: OperatorProfile, tracker: Tracker, continues: Callable[[], 
     for module in kept_out():
         compat.keep_out_of_dynamo(module)
     compat.when_dynamo_is_imported(compiler.register)
-    return [library, every, *distributed.install(tracker)]
+    distributed.install(tracker)
+    return [library, every]
 
 
 def kept_out() -> tuple[types.ModuleType, ...]:

@@ -23,37 +23,42 @@ __all__ = ["install"]
 Kernel = Callable[..., Any]
 
 
-def install(tracker: Tracker) -> list[torch.library.Library]:
-    """Give this process the ``neuron`` backend, and the device's tensors collectives.
+def install(tracker: Tracker) -> None:
+    """Give this process the ``neuron`` backend, where its PyTorch has process groups.
+
+    The kernels of collectives come with the first group that has it, for looking for their ops takes milliseconds.
 
     Args:
         tracker: told what runs, and knows whether the device was used.
-
-    Returns:
-        What must stay alive as long as the process; nothing where this PyTorch has no process groups.
     """
-    if not (dist.is_available() and dist.is_gloo_available()):
-        return []
-    library = torch.library.Library("c10d", "IMPL")
-    for op in compat.collectives():
-        compat.override(library, op, _of_the_cpu(op, tracker), "CPU")
-        compat.override(library, op, _of_the_device(op, tracker), "PrivateUse1")
-    compat.register_backend(_maker(tracker))
-    compat.move_to_the_one_device()
-    when_imported("torch.distributed.tensor", sharding.install)
-    return [library]
+    if dist.is_available() and dist.is_gloo_available():
+        compat.register_backend(_maker(tracker))
+        compat.move_to_the_one_device()
+        when_imported("torch.distributed.tensor", sharding.install)
 
 
 def _maker(tracker: Tracker) -> Callable[..., dist.ProcessGroupGloo]:
     """What PyTorch calls for each process group whose backend is ``neuron``."""
+    kernels: list[torch.library.Library] = []  # as long as they are referred to, which the maker is
 
     def make(store: Any, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
         is_default = not dist.is_initialized()
         if is_default and tracker.was_used():
             raise rules.named("process_group_first").error()
+        if not kernels:
+            kernels.append(_install_kernels(tracker))
         return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
     return make
+
+
+def _install_kernels(tracker: Tracker) -> torch.library.Library:
+    library = torch.library.Library("c10d", "IMPL")
+    for op in compat.collectives():
+        of_the_cpu, of_the_device = _of_the_cpu(op, tracker), _of_the_device(op, tracker)
+        compat.override(library, op, of_the_cpu, "CPU")
+        compat.override(library, op, of_the_device, "PrivateUse1")
+    return library
 
 
 def _of_the_device(op: Overload, tracker: Tracker) -> Kernel:

@@ -31,6 +31,7 @@ __all__ = [
 
 DRIFT = (
     "torch.Tensor._use_count",
+    "torch._C._storage_Use_Count",
     "torch.library.get_kernel",
     "torch._C._dispatch_get_all_op_names",
     "torch.distributed.ProcessGroup._get_backend",
@@ -86,8 +87,8 @@ def the_kernel(op: Overload, key: str) -> Callable[..., Any]:
     """The kernel that is registered under a dispatch key now, whatever replaces it later; called with all arguments.
 
     It is called with the interpreter's lock held, and waits for gloo's. Gloo's thread drops the tensors of a finished
-    collective under its own lock, and needs the interpreter's for that where Python made them: each would wait for the
-    other. So Python keeps them until nobody else does.
+    collective under its own lock, and needs the interpreter's for that where Python made them, or what their memory
+    belongs to: each would wait for the other. So Python keeps them until gloo does not.
     """
     kernel = torch.library.get_kernel(op, key)
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.__members__[key])
@@ -100,21 +101,22 @@ def the_kernel(op: Overload, key: str) -> Callable[..., Any]:
 
 
 class _InUse:
-    """Tensors that C++ may still hold, each once."""
+    """Tensors that C++ may still hold, or views of their memory, each once."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, torch.Tensor] = {}
+        self._kept: dict[int, tuple[torch.Tensor, int]] = {}
         self._lock = threading.Lock()  # a backward's collectives run in a thread of their own
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Keep these, and let go of those that only this keeps."""
+        """Keep these, and let go of those that nobody holds beyond what held them when they came."""
         with self._lock:
-            self._kept = {key: x for key, x in self._kept.items() if _owners(x) > 1}
-            self._kept.update((id(x), x) for x in tensors)
+            self._kept = {key: (x, own) for key, (x, own) in self._kept.items() if _owners(x) > own}
+            self._kept.update((id(x), (x, _owners(x))) for x in tensors)
 
 
 def _owners(tensor: Any) -> int:
-    count: int = tensor._use_count()
+    """How many refer to a tensor or to its memory."""
+    count: int = tensor._use_count() + torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
     return count
 
 
