@@ -77,6 +77,19 @@ def carried() -> dict[str, Any]:
     return seen
 
 
+def many() -> int:
+    """Collectives in quick succession: gloo's thread ends one while the next is begun."""
+    for rounds in range(100):
+        x = torch.ones(64).to("neuron")
+        works = [dist.all_reduce(x, async_op=True) for _ in range(3)]
+        dist.all_gather_object([None, None], RANK)
+        for work in works:
+            assert work is not None
+            work.wait()
+        assert x[0].item() == 8
+    return rounds + 1
+
+
 def sharded() -> dict[str, Any]:
     mesh = init_device_mesh("neuron", (2,))
     whole = torch.arange(4.0).to("neuron")
@@ -143,6 +156,7 @@ def main() -> None:
     seen["default backend"] = dist.get_default_backend_for_device("neuron")
     seen["executed"] = sorted(name for name in device.get_executed_ops() if name.startswith("c10d::"))
     seen["fell back"] = device.get_fallback_ops()
+    seen["many"] = many()
     seen["sharded"] = sharded()
     seen["broken"] = broken_rules()
     seen["cpu"] = cpu_tensors(device)

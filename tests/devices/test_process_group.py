@@ -56,6 +56,10 @@ def test_collectives_count_as_run_on_the_device_and_are_no_fallbacks(seen: Seen)
     assert seen[0]["fell back"] == []
 
 
+def test_a_collective_that_begins_while_another_ends_does_not_wait_for_ever(seen: Seen) -> None:
+    assert [rank["many"] for rank in seen] == [100, 100]
+
+
 def test_the_backend_is_that_of_the_device_without_being_named(seen: Seen) -> None:
     assert (seen[0]["backend"], seen[0]["default backend"]) == ("neuron", "neuron")
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from smoketest.devices.emulated.compat import NAME, Overload, when_imported
+from smoketest.devices.emulated.compat import NAME, Overload, on_cpu_key, when_imported
 from smoketest.devices.emulated.crossing import to_cpu
 from smoketest.devices.emulated.distributed import compat, rules, sharding
 from smoketest.devices.emulated.tracker import Tracker
@@ -34,6 +34,7 @@ def install(tracker: Tracker) -> None:
     if dist.is_available() and dist.is_gloo_available():
         compat.register_backend(_maker(tracker))
         compat.move_to_the_one_device()
+        compat.send_objects_by_the_device()
         when_imported("torch.distributed.tensor", sharding.install)
 
 
@@ -55,25 +56,29 @@ def _maker(tracker: Tracker) -> Callable[..., dist.ProcessGroupGloo]:
 def _install_kernels(tracker: Tracker) -> torch.library.Library:
     library = torch.library.Library("c10d", "IMPL")
     for op in compat.collectives():
-        of_the_cpu, of_the_device = _of_the_cpu(op, tracker), _of_the_device(op, tracker)
-        compat.override(library, op, of_the_cpu, "CPU")
-        compat.override(library, op, of_the_device, "PrivateUse1")
+        compat.override(library, op, _of_the_device(op, tracker), "PrivateUse1")
+        # Above PyTorch's kernel for the CPU, which stays: the aliases go there.
+        compat.override(library, op, _of_the_cpu(op, tracker), "AutogradCPU")
     return library
 
 
 def _of_the_device(op: Overload, tracker: Tracker) -> Kernel:
     """The kernel for tensors of the device: the rules are kept, then gloo works on their CPU aliases.
 
-    PyTorch's own kernel for the device hands what it gets to the group's backend of the device, whatever it is.
+    It must not keep the interpreter's lock while it is in C++: gloo's thread drops the tensors of a finished collective
+    under its own lock, and needs the interpreter's for that. Redispatching gives it up, `SafeKernelFunction` does not.
     """
     name, positions, returns_tensors = op.name(), compat.takes_tensors(op), compat.returns_tensors(op)
-    carry = compat.the_kernel(op, "PrivateUse1")
+    carry = on_cpu_key(op)
 
     def kernel(*args: Any) -> Any:
         group = compat.group_of(op, args)
+        if not compat.has_backend(group, NAME):
+            raise RuntimeError(f"No backend type associated with device type {NAME}")  # PyTorch's words
         tensors = [x for index in positions if index < len(args) for x in tree_leaves(args[index])]
         _check(op, tensors, group)
         tracker.ran(name)
+        compat.give_cpu_the_same_backend(group)
         done = carry(*(tree_map(_alias, x) if index in positions else x for index, x in enumerate(args)))
         return (args[0], done[1]) if returns_tensors else done
 
@@ -81,16 +86,18 @@ def _of_the_device(op: Overload, tracker: Tracker) -> Kernel:
 
 
 def _of_the_cpu(op: Overload, tracker: Tracker) -> Kernel:
-    """The kernel for CPU tensors: PyTorch's, and for a group that is the device's only, gloo with a word about it."""
-    plain, carry = compat.the_kernel(op, "CPU"), compat.the_kernel(op, "PrivateUse1")
-    short = op.name().partition("::")[2].strip("_")
+    """What precedes PyTorch's kernel for CPU tensors: a word about those that a group of the device is given.
+
+    Not seen are those that reach the kernel below autograd, as functional collectives do.
+    """
+    carry, short = on_cpu_key(op), op.name().partition("::")[2].strip("_")
 
     def kernel(*args: Any) -> Any:
         group = compat.group_of(op, args)
-        if compat.has_backend(group, "cpu") or not compat.has_backend(group, NAME):
-            return plain(*args)
-        if tracker.carried_cpu(op.name()):
-            warnings.warn(rules.named("cpu_tensor").message.format(op=short), UserWarning, stacklevel=2)
+        if compat.has_backend(group, NAME) and compat.serves_cpu_too(group):
+            if tracker.carried_cpu(op.name()):
+                warnings.warn(rules.named("cpu_tensor").message.format(op=short), UserWarning, stacklevel=2)
+            compat.give_cpu_the_same_backend(group)
         return carry(*args)
 
     return kernel

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_leaves
 
 from smoketest.devices.emulated.compat import NAME, Overload, has_kernel
 from smoketest.operators.functional import overload
@@ -18,6 +16,7 @@ from smoketest.operators.functional import overload
 __all__ = [
     "DRIFT",
     "collectives",
+    "give_cpu_the_same_backend",
     "group_of",
     "handle_in_dtensor",
     "has_backend",
@@ -25,14 +24,14 @@ __all__ = [
     "override",
     "register_backend",
     "returns_tensors",
+    "send_objects_by_the_device",
+    "serves_cpu_too",
     "takes_tensors",
-    "the_kernel",
 ]
 
 DRIFT = (
-    "torch.Tensor._use_count",
-    "torch._C._storage_Use_Count",
-    "torch.library.get_kernel",
+    "torch.distributed.ProcessGroup._register_backend",
+    "torch.distributed.distributed_c10d._get_object_coll_device",
     "torch._C._dispatch_get_all_op_names",
     "torch.distributed.ProcessGroup._get_backend",
     "torch.distributed.ProcessGroup.unbox",
@@ -83,49 +82,40 @@ def has_backend(group: dist.ProcessGroup, device: str) -> bool:
     return True
 
 
-def the_kernel(op: Overload, key: str) -> Callable[..., Any]:
-    """The kernel that is registered under a dispatch key now, whatever replaces it later; called with all arguments.
+def serves_cpu_too(group: dist.ProcessGroup) -> bool:
+    """Whether the group's backend for CPU tensors is the one of the device, or it has none."""
+    if not has_backend(group, "cpu"):
+        return True
+    of_the_cpu, of_the_device = group._get_backend(torch.device("cpu")), group._get_backend(torch.device(NAME))
+    return of_the_cpu is of_the_device
 
-    It is called with the interpreter's lock held, and waits for gloo's. Gloo's thread drops the tensors of a finished
-    collective under its own lock, and needs the interpreter's for that where Python made them, or what their memory
-    belongs to: each would wait for the other. So Python keeps them until gloo does not.
+
+def give_cpu_the_same_backend(group: dist.ProcessGroup) -> None:
+    """Have PyTorch's kernels for CPU tensors, which the aliases are, find gloo in a group of the device."""
+    if not has_backend(group, "cpu"):
+        custom = dist.ProcessGroup.BackendType.CUSTOM
+        group._register_backend(torch.device("cpu"), custom, group._get_backend(torch.device(NAME)))
+
+
+def send_objects_by_the_device() -> None:
+    """Have collectives of Python objects make tensors of the device in its groups, as where these are all they take.
+
+    PyTorch would take the CPU wherever the group has a backend for it.
     """
-    kernel = torch.library.get_kernel(op, key)
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.__members__[key])
+    from torch.distributed import distributed_c10d
 
-    def call(*args: Any) -> Any:
-        _IN_USE.hold(x for x in tree_leaves(args) if isinstance(x, torch.Tensor))
-        return kernel.call_boxed(keys, *args)
+    plain: Any = distributed_c10d._get_object_coll_device
 
-    return call
+    def device_for_objects(group: Any = None) -> Any:
+        chosen = plain(group)
+        group = group or dist.group.WORLD
+        return NAME if chosen == "cpu" and has_backend(group, NAME) and serves_cpu_too(group) else chosen
 
-
-class _InUse:
-    """Tensors that C++ may still hold, or views of their memory, each once."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[torch.Tensor, int]] = {}
-        self._lock = threading.Lock()  # a backward's collectives run in a thread of their own
-
-    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Keep these, and let go of those that nobody holds beyond what held them when they came."""
-        with self._lock:
-            self._kept = {key: (x, own) for key, (x, own) in self._kept.items() if _owners(x) > own}
-            self._kept.update((id(x), (x, _owners(x))) for x in tensors)
-
-
-def _owners(tensor: Any) -> int:
-    """How many refer to a tensor or to its memory."""
-    count: int = tensor._use_count() + torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-    return count
-
-
-_IN_USE = _InUse()
-"""Of the process: gloo's threads are the process's as well."""
+    distributed_c10d._get_object_coll_device = device_for_objects
 
 
 def override(library: torch.library.Library, op: Overload, kernel: Callable[..., Any], key: str) -> None:
-    """Put a kernel in the place of PyTorch's."""
+    """Register a kernel, in the place of PyTorch's where it has one."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         library.impl(op.name().removeprefix(_NAMESPACE), kernel, key, allow_override=True)
