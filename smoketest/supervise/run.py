@@ -19,31 +19,27 @@ from pydantic import ValidationError
 from smoketest.config import Check
 from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.errors import InternalError
-from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings import NotChecked, Report
 from smoketest.findings.cost import Plan
-from smoketest.findings.report import Environment, FitPart, Step
+from smoketest.findings.report import Environment
 from smoketest.findings.sites import project_root
 from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
 from smoketest.supervise.baselines import Held, read_baseline, write_baseline
-from smoketest.supervise.compilers import CompileWatch
 from smoketest.supervise.early import early_imports
 from smoketest.supervise.files import CappedLog, Journal, PassedFile, locked, prepare_folder, write_atomically
 from smoketest.supervise.names import names_here
-from smoketest.supervise.opening import OPENING, ended, not_answering, noted, without_it
+from smoketest.supervise.opening import not_answering, noted, without_it
 from smoketest.supervise.outcome import (
-    Crashed,
     Failed,
     Interrupted,
     Outcome,
     Ran,
     Record,
-    Seen,
     Skipped,
     TimedOut,
-    describe_death,
 )
-from smoketest.supervise.output import HeardOps, with_heard
+from smoketest.supervise.part import Part, Worker, malformed
 from smoketest.supervise.process import LineTooLong, WorkerProcess, waiting_command, worker_command
 from smoketest.supervise.progress import NoProgress, Progress
 from smoketest.supervise.reference import Exchange, no_reference
@@ -182,147 +178,6 @@ def _run_in(
     return report
 
 
-class _Part:
-    """A worker that runs, and what it has sent."""
-
-    def __init__(
-        self, name: str, process: WorkerProcess, log: CappedLog, crumb: PassedFile, timeout: float, listens: bool
-    ) -> None:
-        self.name = name
-        self.process = process
-        self.log = log
-        self.crumb = crumb
-        self.timeout = timeout
-        self.listens = listens  # to what the backend prints
-        self.heard = HeardOps()
-        self.opened = process.started  # when it began to open a device
-        self.setting_up = True  # no step has begun, as far as it has told
-        self.facts: protocol.Facts | None = None
-        self.steps: list[Step] = []
-        self.compilers = CompileWatch(process.pid, process.started)
-        self.phase_began = process.started
-        self.step_began = process.started  # or what went before the first
-        self.findings: tuple[Finding, ...] = ()
-        self.notes: list[NotChecked] = []
-        self.phase: str | None = None
-        self.counted: protocol.Progress | None = None  # of that phase
-        self.last_sign = process.started
-        self.last_word: float | None = None  # when its result or its failure came
-        self.why: protocol.Why | None = None
-        self.fit: FitPart | None = None
-        self.result: protocol.Result | None = None
-        self.failed: protocol.Failed | None = None
-        self.stopped: Outcome | None = None  # why we ended it
-
-    def where(self) -> str:
-        """Where the worker was: after its breadcrumb, else after the last phase it spoke of."""
-        crumb = protocol.Breadcrumb.unpack(self.crumb.read())
-        if crumb != protocol.Breadcrumb() or self.phase is None:
-            return crumb.sentence()
-        return f"in {self.phase}" + (f", {self.counted.done} of {self.counted.total}" if self.counted else "")
-
-    @property
-    def opening(self) -> bool:
-        """Whether it is at its first use of a real device."""
-        return self.phase == OPENING and self.facts is None
-
-    def close(self) -> None:
-        """Close its files."""
-        self.log.close()
-        self.crumb.close()
-
-    def take(self, message: protocol.Message) -> None:
-        """Keep what a message says."""
-        match message:
-            case protocol.Facts():
-                self.facts, self.step_began = message, self.last_sign
-            case protocol.PhaseStarted(name=name, step=step):
-                self.phase, self.counted = name, None
-                self.opened = self.last_sign if name == OPENING else self.opened
-                self.phase_began = self.last_sign
-                self.setting_up &= step is None
-            case protocol.Progress():
-                self.counted = message
-            case protocol.StepDone(step=done):
-                self.steps.append(self._told_of_compiling(done))
-                self.setting_up = False
-            case protocol.FindingsSoFar(findings=findings):
-                self.findings = findings
-            case protocol.Note(not_checked=note):
-                self.notes.append(note)
-            case protocol.Estimated(fit=fit):
-                self.fit = fit
-            case protocol.Why():
-                self.why = message
-            case protocol.TimedPartOver():
-                pass  # for the parts that wait for it
-            case protocol.Failed():
-                self.failed, self.last_word = message, self.last_sign
-            case protocol.Result():
-                self.result, self.last_word = message, self.last_sign
-
-    def end(self, code: int | None) -> Record:
-        """How the part ended, once its process did."""
-        on_neuron = self.facts is not None and self.facts.device.kind == "neuron"
-        if self.name == "eager" and on_neuron and self.listens:
-            self._add_heard()  # the kernels of an emulated device are known: nothing is to be heard of them
-        why = self.why or protocol.Why(kinds={})
-        seen = Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes), why.kinds, why.problem, self.fit)
-        return Record(self._outcome(code), seen)
-
-    def _add_heard(self) -> None:
-        """Make findings of what the output names."""
-        self.heard.end()
-        self.findings = with_heard(self.findings, self.heard.ops)
-        if self.heard.overflowed:
-            why = f"it names more ops than the {len(self.heard.ops)} that are told"
-            self.notes.append(NotChecked(what="fallbacks that only the output names, all of them", why=why))
-
-    def _told_of_compiling(self, step: Step) -> Step:
-        """The step, and whether a compiler was seen at work in it; its device may have counted already."""
-        if self.facts is None or self.facts.device.kind != "neuron":
-            return step
-        seen = self.compilers.seen_since(self.step_began)
-        self.step_began = self.last_sign
-        return step.model_copy(update={"compiling": True if seen else step.compiling})
-
-    def _with_steps(self, result: protocol.Result) -> protocol.Result:
-        """The result with the steps as they were told one by one."""
-        if result.eager is None or len(result.eager.steps) != len(self.steps):
-            return result
-        return result.model_copy(update={"eager": result.eager.model_copy(update={"steps": tuple(self.steps)})})
-
-    def _outcome(self, code: int | None) -> Outcome:
-        if self.stopped is not None:
-            return self.stopped
-        if self.failed is not None:
-            return Failed(self.failed)
-        if self.result is not None:
-            return Ran(self._with_steps(self.result))
-        if code is None:
-            return Crashed(f"the {self.name} worker could not be killed {self.where()}")
-        if self.opening:
-            return ended(describe_death(code, self.name, "at its first use"))
-        return Crashed(describe_death(code, self.name, self.where()), self.log.last_lines())
-
-
-@dataclass(frozen=True)
-class _Worker:
-    """A worker process, the files it was given, and its own number of the pipe it sends events through."""
-
-    process: WorkerProcess
-    log: CappedLog
-    crumb: PassedFile
-    request: PassedFile
-    events: int
-
-    def close(self) -> None:
-        """End it: it is not needed."""
-        self.process.close()
-        for file in (self.log, self.crumb, self.request):
-            file.close()
-
-
 class _Run:
     """The workers of one check, side by side."""
 
@@ -336,8 +191,8 @@ class _Run:
         self.interrupts = interrupts
         self.logs = logs
         self.exchange = Exchange(wanted=check.parity.enabled)
-        self.prepared: dict[str, _Worker] = {}  # that import, and wait for their turn
-        self.running: dict[str, _Part] = {}
+        self.prepared: dict[str, Worker] = {}  # that import, and wait for their turn
+        self.running: dict[str, Part] = {}
         self.over: dict[str, Record] = {}
         self.timed_part_over = False
         self.device: Literal["emulated", "neuron", "cpu"] | None = None  # what the eager worker took
@@ -402,7 +257,7 @@ class _Run:
             self.selector.register(end, selectors.EVENT_READ)
         self.progress.part_started(name)
 
-    def _started(self, name: protocol.Part, timeout: float) -> _Part:
+    def _started(self, name: protocol.Part, timeout: float) -> Part:
         self.logs.mkdir(parents=True, exist_ok=True)  # user code may have removed it
         worker = self._waiting(name)
         if worker is None:
@@ -411,9 +266,9 @@ class _Run:
             worker.request.write(self._request(name, worker.events, worker.crumb))
             worker.process.go()
         worker.request.close()
-        return _Part(name, worker.process, worker.log, worker.crumb, timeout, self.check.witnesses.warnings)
+        return Part(name, worker.process, worker.log, worker.crumb, timeout, self.check.witnesses.warnings)
 
-    def _worker(self, name: protocol.Part, *, waits: bool) -> _Worker:
+    def _worker(self, name: protocol.Part, *, waits: bool) -> Worker:
         """A worker process with its files; one that waits gets its request when it is let go."""
         with contextlib.ExitStack() as unless_it_starts:
             log = unless_it_starts.enter_context(contextlib.closing(CappedLog(self.logs / f"{name}.log")))
@@ -433,7 +288,7 @@ class _Run:
             passed = (crumb.number, request.number, *self.exchange.numbers)
             process = WorkerProcess(command, write_request, passed, waits=waits, settings=_SETTINGS.get(name, {}))
             unless_it_starts.pop_all()
-        return _Worker(process, log, crumb, request, ends[0])
+        return Worker(process, log, crumb, request, ends[0])
 
     def _request(self, name: protocol.Part, events: int, crumb: PassedFile) -> bytes:
         message = protocol.Request(
@@ -460,7 +315,7 @@ class _Run:
         for worker in self.prepared.values():
             worker.process.pause()
 
-    def _waiting(self, name: protocol.Part) -> _Worker | None:
+    def _waiting(self, name: protocol.Part) -> Worker | None:
         worker = self.prepared.pop(name, None)
         if worker is not None and worker.process.has_ended():
             worker.close()
@@ -521,7 +376,7 @@ class _Run:
         else:
             self._start("reference", self.check.parity.timeout)
 
-    def _read(self, part: _Part) -> None:
+    def _read(self, part: Part) -> None:
         """Take what the worker sent and printed."""
         printed = part.process.read_output()
         part.log.write(printed)
@@ -529,13 +384,13 @@ class _Run:
             for line in part.process.read_lines():
                 self._take_line(part, line)
         except (ValidationError, LineTooLong, UnicodeError) as error:
-            self._stop(part, Failed(_malformed(part, error)))
+            self._stop(part, Failed(malformed(part, error)))
         # After the events: a step that began before this was printed has been told of by now.
         part.heard.hear(printed, "setup" if part.setting_up else None)
         for end in part.process.ended & self.selector.get_map().keys():  # it would be ready for ever
             self.selector.unregister(end)
 
-    def _take_line(self, part: _Part, line: bytes) -> None:
+    def _take_line(self, part: Part, line: bytes) -> None:
         part.last_sign = time.monotonic()
         try:
             message = protocol.parse_event(line)
@@ -556,14 +411,14 @@ class _Run:
             self.device = part.facts.device.kind if part.facts else self.device
         self.progress.event(part.name, message)
 
-    def _look_for_compilers(self, part: _Part) -> None:
+    def _look_for_compilers(self, part: Part) -> None:
         """Say so where a step takes its time since the device compiles."""
         if self.device == "neuron" and part.last_word is None:
             news = part.compilers.look(time.monotonic(), part.phase_began)
             if news is not None:
                 self.progress.note(f"{part.name}, {part.where()}: {news}")
 
-    def _enforce(self, part: _Part) -> None:
+    def _enforce(self, part: Part) -> None:
         """End a worker that must end."""
         if part.stopped is not None:
             return
@@ -588,12 +443,12 @@ class _Run:
             )
             self._stop(part, TimedOut(limits.silence, text))
 
-    def _stop(self, part: _Part, why: Outcome) -> None:
+    def _stop(self, part: Part, why: Outcome) -> None:
         if part.stopped is None:
             part.stopped = why
             part.process.ask_to_end(self.options.limits.grace)
 
-    def _finish(self, part: _Part) -> None:
+    def _finish(self, part: Part) -> None:
         """A worker is dead: read what is left in its pipes and keep how it ended."""
         for _ in range(1000):
             self._read(part)
@@ -620,19 +475,6 @@ class _Run:
     def _end(self, name: str, record: Record) -> None:
         self.over[name] = record
         self.progress.part_ended(name, record.status, record.reason)
-
-
-def _malformed(part: _Part, error: Exception) -> protocol.Failed:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
-    else:
-        detail = "an event without end"
-    return protocol.Failed(
-        exit_code=5,
-        message=f"internal error: the {part.name} worker sent a malformed event ({detail})",
-        hint="look into log/events.jsonl beside the report",
-    )
 
 
 def _circumstances(options: Options, held: Held) -> Circumstances:
