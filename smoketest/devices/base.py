@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -50,6 +51,7 @@ def open_device(
     warn: bool = True,
     continue_past_errors: bool = False,
     strict_limits: bool = False,
+    before_use: Callable[[], None] | None = None,
 ) -> Device:
     """Make the device usable in this process.
 
@@ -59,6 +61,7 @@ def open_device(
         warn: whether the emulated device warns once per op that falls back.
         continue_past_errors: whether the emulated device computes past ops the real one raises on.
         strict_limits: whether limits act on the emulated device that only a pre-release is known to have.
+        before_use: called once the device's backend is there and before its first use: it joins a process group.
 
     Raises:
         DeviceUnavailable: it cannot be used here; the hint says what to do.
@@ -71,12 +74,15 @@ def open_device(
     if kind == "neuron":
         from smoketest.devices.neuron import open_neuron
 
-        return open_neuron()
+        return open_neuron(before_use)
     from smoketest.devices.emulated.adapter import EmulatedAdapter
 
-    return EmulatedAdapter.open(
+    device = EmulatedAdapter.open(
         profile_path, warn=warn, continue_past_errors=continue_past_errors, strict_limits=strict_limits
     )
+    if before_use is not None:
+        before_use()
+    return device
 
 
 def neuron_available() -> bool:

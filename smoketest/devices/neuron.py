@@ -108,8 +108,11 @@ class NeuronDevice:
         return f"measured on a Neuron device, torch-neuronx {self._version}{untracked}"
 
 
-def open_neuron() -> NeuronDevice:
+def open_neuron(before_use: Callable[[], None] | None = None) -> NeuronDevice:
     """Load torch-neuronx and make sure its device answers.
+
+    A process group is joined before the first use ([USER-B4]: ``Neuron runtime should not be initialized before the
+    init_process_group.``), by `before_use`.
 
     A device that hangs hangs this call: whoever calls it limits the time. No torch may have been imported before, where
     the variables of `smoketest.devices.settings` are to count.
@@ -138,6 +141,8 @@ def open_neuron() -> NeuronDevice:
             hint="check that torch and torch-neuronx are of the same release",
         )
     try:
+        if before_use is not None:
+            before_use()
         available = bool(module.is_available())
         if available:
             _use(torch)

@@ -92,6 +92,7 @@ class ModuleCalls(Model):
 class Finding(Model):
     """One finding per (rule, op, phase, site). ``verdict`` and ``status`` are the gate's; null before it.
 
+    ``ranks`` are those that made the observation, where several ranks ran and not all did; else null.
     ``status`` is what a baseline says of it: not in it (``new``), in it (``known``), or in it and less bad (``worse``);
     null without a baseline, and for what ``gate.allow`` accepts.
     """
@@ -113,6 +114,7 @@ class Finding(Model):
     exact: bool | None = None
     bytes_per_step: Count | None = None
     ms_per_step: float | None = None
+    ranks: tuple[Count, ...] | None = None
     witnesses: tuple[Text, ...] = ()
     stage: Text | None = None
     message: Text = ""
@@ -164,17 +166,21 @@ class Environment(Model):
 
 
 class WorkloadInfo(Model):
-    """What was run: names and sizes, never values."""
+    """What was run: names and sizes, never values. ``parallel`` is null where one process ran."""
 
     model: Text | None = None
     parameters: Int | None = None
     batch: Values | None = None
     optimizer: Text | None = None
     training: Values | None = None
+    parallel: Values | None = None
 
 
 class Step(Model):
     """One optimizer step. Times are milliseconds; null where the step is not split (a custom train_step).
+
+    With several ranks ``loss`` is the mean of ``loss_by_rank`` (null there where they are all the same), and times are
+    those of the slowest rank.
 
     ``compiling``: whether the device compiled something in it, by its own counter or since its compiler was seen at
     work; null where neither can tell, and on a device that compiles nothing.
@@ -183,6 +189,7 @@ class Step(Model):
     index: Int
     role: Literal["warmup", "timed", "traced"]
     loss: float | None = None
+    loss_by_rank: tuple[float | None, ...] | None = None
     forward_ms: float | None = None
     backward_ms: float | None = None
     optimizer_ms: float | None = None
@@ -350,13 +357,14 @@ class OperatorRow(Model):
 
     Eager ``cpu`` is an op of the device that ran on the CPU; ``host`` is a call that took CPU tensors only, or none,
     such as those of an optimizer that keeps its step counters on the CPU. ``unknown``: no witness could tell where it
-    ran.
+    ran. ``ranks`` are those that called it, where several ran and not all did.
     """
 
     op: Text
     eager: Literal["device", "host", "cpu", "mixed", "failed", "unknown", "not_reached"]
     compile: Literal["lowers", "fails", "unknown", "decomposed", "not_reached"]
     calls_per_step: Int | None = None
+    ranks: tuple[Count, ...] | None = None
 
 
 class Baseline(Model):
@@ -371,11 +379,16 @@ class Baseline(Model):
 
 
 class Report(Model):
-    """Everything one check found."""
+    """Everything one check found.
+
+    ``ranks`` is how many processes made the steps, null where it was one: then counts are those of a rank, the largest
+    where they differ.
+    """
 
     schema_version: Text = SCHEMA_VERSION
     name: Text
     created: Text
+    ranks: Count | None = None
     status: Literal["pass", "fail", "error"]
     exit_code: Int
     headline: Text

@@ -22,13 +22,11 @@ from smoketest.findings.report import (
 )
 from smoketest.gate import judge_report, new_baseline
 from smoketest.supervise.baselines import Held
-from smoketest.supervise.outcome import Crashed, Failed, Interrupted, Ran, Record, TimedOut
+from smoketest.supervise.outcome import EXIT_ORDER, Crashed, Failed, Interrupted, Ran, Record, TimedOut
+from smoketest.supervise.ranks import merge, ranks_text
 from smoketest.supervise.signals import INTERRUPTED
 
 __all__ = ["EXIT_ORDER", "Circumstances", "assemble", "worst"]
-
-EXIT_ORDER = (0, 1, 2, 4, 3, 5, INTERRUPTED)
-"""From best to worst (design, section 7)."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +48,42 @@ class Circumstances:
     plan: Plan = field(default_factory=Plan)
 
 
-def assemble(check: Check, eager: Record, compiled: Record, reference: Record, circumstances: Circumstances) -> Report:
+def assemble(
+    check: Check, eagers: Sequence[Record], compiled: Record, reference: Record, circumstances: Circumstances
+) -> Report:
     """The report on a check, judged.
 
     Args:
         check: the check.
-        eager: the eager part, over.
+        eagers: the eager part of each rank, over; mostly of one.
         compiled: the compile probe, over.
         reference: the same steps on plain CPU, over.
         circumstances: when, where and how it was run.
     """
+    records = (*eagers, compiled, reference)
+    report = merge([_unjudged(check, eager, compiled, reference, circumstances) for eager in eagers])
+    try:
+        judged = _judged(report, check.gate, _problem_of(eagers, compiled, reference), circumstances)
+    except Exception as error:  # a fault of ours; what the workers found is not lost for it
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        judged = report.model_copy(update={"headline": f"internal error: the findings were not judged: {what}"})
+    code = worst([judged.exit_code, *map(_exit_code, records)])
+    return judged.model_copy(update={"exit_code": code, "status": "error" if code > 1 else judged.status})
+
+
+def _problem_of(eagers: Sequence[Record], compiled: Record, reference: Record) -> str | None:
+    """Why the check came to no end, with the ranks that it is about where not all say the same."""
+    problem = _problem((*eagers, compiled, reference))
+    ranks = [rank for rank, eager in enumerate(eagers) if problem is not None and _first_line(eager) == problem]
+    return f"{ranks_text(ranks)}: {problem}" if ranks and len(ranks) < len(eagers) else problem
+
+
+def _unjudged(check: Check, eager: Record, compiled: Record, reference: Record, circumstances: Circumstances) -> Report:
+    """The report of one rank, without verdicts."""
     records = (eager, compiled, reference)
     facts = eager.seen.facts or compiled.seen.facts
     device = facts.device if facts else _device(check)
-    report = Report(
+    return Report(
         name=check.name,
         created=circumstances.now.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         status="error",
@@ -82,13 +102,6 @@ def assemble(check: Check, eager: Record, compiled: Record, reference: Record, c
         not_checked=tuple(_not_checked(*records)),
         command=circumstances.command,
     )
-    try:
-        judged = _judged(report, check.gate, _problem(records), circumstances)
-    except Exception as error:  # a fault of ours; what the workers found is not lost for it
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        judged = report.model_copy(update={"headline": f"internal error: the findings were not judged: {what}"})
-    code = worst([judged.exit_code, *map(_exit_code, records)])
-    return judged.model_copy(update={"exit_code": code, "status": "error" if code > 1 else judged.status})
 
 
 def _judged(report: Report, gate: Gate, problem: str | None, circumstances: Circumstances) -> Report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smoketest.config import Check
-from smoketest.supervise.protocol import Part
+from smoketest.supervise.protocol import PartName
 
 __all__ = ["early_imports"]
 
@@ -11,7 +11,7 @@ _LIBRARIES = ("transformers",)
 """Libraries that checks name in `model.target` and `model.config`, and whose imports take seconds."""
 
 
-def early_imports(check: Check, part: Part) -> list[str]:
+def early_imports(check: Check, part: PartName) -> list[str]:
     """Modules, and names in modules (``module:name``), that a part of a check will need.
 
     Not the user's own: they are imported once in each part, when it is its turn.

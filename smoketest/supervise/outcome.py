@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from smoketest.findings import Finding, NotChecked
 from smoketest.findings.report import FitPart, Kind, PartStatus, Step
 from smoketest.supervise import protocol
+from smoketest.supervise.signals import INTERRUPTED
 
 __all__ = [
+    "EXIT_ORDER",
+    "OTHERS",
     "Crashed",
+    "EndedWithOthers",
     "Failed",
     "Interrupted",
     "Outcome",
@@ -22,6 +26,11 @@ __all__ = [
     "TimedOut",
     "describe_death",
 ]
+
+EXIT_ORDER = (0, 1, 2, 4, 3, 5, INTERRUPTED)
+"""From best to worst (design, section 7)."""
+OTHERS = "since another rank came to no end"
+"""What is said of a rank that another one is to blame for."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,14 @@ class Interrupted:
     reason: str
 
 
-Outcome = Ran | Skipped | Crashed | TimedOut | Failed | Interrupted
+@dataclass(frozen=True)
+class EndedWithOthers:
+    """One of several ranks, ended since another one came to no end; that one tells why."""
+
+    reason: str
+
+
+Outcome = Ran | Skipped | Crashed | TimedOut | Failed | Interrupted | EndedWithOthers
 
 
 @dataclass(frozen=True)
@@ -119,7 +135,7 @@ class Record:
                 return "crashed"
             case TimedOut():
                 return "timed_out"
-            case Failed() | Interrupted():
+            case Failed() | Interrupted() | EndedWithOthers():
                 return "failed"
 
     @property
@@ -129,7 +145,7 @@ class Record:
             case Ran(result):
                 part = result.eager or result.compile or result.parity
                 return part.reason if part else None
-            case Skipped(reason) | TimedOut(_, reason) | Interrupted(reason):
+            case Skipped(reason) | TimedOut(_, reason) | Interrupted(reason) | EndedWithOthers(reason):
                 return reason
             case Crashed(reason, tail):
                 return f"{reason}\n{tail}" if tail else reason

@@ -11,8 +11,19 @@ from smoketest.findings.report import FitPart, Step
 from smoketest.supervise import protocol
 from smoketest.supervise.compilers import CompileWatch
 from smoketest.supervise.files import CappedLog, PassedFile
+from smoketest.supervise.launched import NamedFile, RankProcess
 from smoketest.supervise.opening import OPENING, ended
-from smoketest.supervise.outcome import Crashed, Failed, Outcome, Ran, Record, Seen, describe_death
+from smoketest.supervise.outcome import (
+    OTHERS,
+    Crashed,
+    EndedWithOthers,
+    Failed,
+    Outcome,
+    Ran,
+    Record,
+    Seen,
+    describe_death,
+)
 from smoketest.supervise.output import HeardOps, with_heard
 from smoketest.supervise.process import WorkerProcess
 
@@ -40,7 +51,13 @@ class Part:
     """A worker that runs, and what it has sent."""
 
     def __init__(
-        self, name: str, process: WorkerProcess, log: CappedLog, crumb: PassedFile, timeout: float, listens: bool
+        self,
+        name: protocol.PartName,
+        process: WorkerProcess | RankProcess,
+        log: CappedLog,
+        crumb: PassedFile | NamedFile,
+        timeout: float,
+        listens: bool,
     ) -> None:
         self.name = name
         self.process = process
@@ -68,6 +85,22 @@ class Part:
         self.failed: protocol.Failed | None = None
         self.stopped: Outcome | None = None  # why we ended it
 
+    @property
+    def rank(self) -> int | None:
+        """Its number among several that make the steps together; None where it is the only one."""
+        return self.process.rank if isinstance(self.process, RankProcess) else None
+
+    @property
+    def label(self) -> str:
+        """What to call it, and its log: ``eager``, or ``eager-rank1``."""
+        return self.name if self.rank is None else f"{self.name}-rank{self.rank}"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has said that it comes to no end."""
+        eager = self.result.eager if self.result is not None else None
+        return self.failed is not None or (eager is not None and eager.status != "ran")
+
     def where(self) -> str:
         """Where the worker was: after its breadcrumb, else after the last phase it spoke of."""
         crumb = protocol.Breadcrumb.unpack(self.crumb.read())
@@ -88,6 +121,9 @@ class Part:
     def take(self, message: protocol.Message) -> None:
         """Keep what a message says."""
         match message:
+            case protocol.Hello(pid=pid):
+                if isinstance(self.process, RankProcess):
+                    self.process.worker = pid
             case protocol.Facts():
                 self.facts, self.step_began = message, self.last_sign
             case protocol.PhaseStarted(name=name, step=step):
@@ -124,6 +160,10 @@ class Part:
         seen = Seen(self.facts, tuple(self.steps), self.findings, tuple(self.notes), why.kinds, why.problem, self.fit)
         return Record(self._outcome(code), seen)
 
+    def _last_lines(self) -> str:
+        printed = self.log.last_lines()
+        return printed or (self.process.last_lines() if isinstance(self.process, RankProcess) else "")
+
     def _add_heard(self) -> None:
         """Make findings of what the output names."""
         self.heard.end()
@@ -153,11 +193,13 @@ class Part:
             return Failed(self.failed)
         if self.result is not None:
             return Ran(self._with_steps(self.result))
+        if isinstance(self.process, RankProcess) and self.process.ended_by_launcher:
+            return EndedWithOthers(f"the {self.name} worker was ended {self.where()}, {OTHERS}")
         if code is None:
             return Crashed(f"the {self.name} worker could not be killed {self.where()}")
         if self.opening:
             return ended(describe_death(code, self.name, "at its first use"))
-        return Crashed(describe_death(code, self.name, self.where()), self.log.last_lines())
+        return Crashed(describe_death(code, self.name, self.where()), self._last_lines())
 
 
 def malformed(part: Part, error: Exception) -> protocol.Failed:

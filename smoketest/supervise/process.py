@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["MAX_LINE", "LineTooLong", "WorkerProcess"]
+__all__ = ["MAX_LINE", "LineTooLong", "Pipes", "WorkerProcess", "waiting_command", "worker_command"]
 
 MAX_LINE = 32 * 2**20
 """Bytes of one event; far above what a report can hold."""
@@ -27,7 +27,61 @@ class LineTooLong(Exception):
     """An event does not end."""
 
 
-class WorkerProcess:
+class Pipes:
+    """What a worker sends and prints, read without blocking.
+
+    Args:
+        events: the event pipe's reading end.
+        output: the reading end of the pipe that stdout and stderr go to.
+
+    Attributes:
+        ended: those of the two that nobody writes to any more.
+    """
+
+    def __init__(self, events: int, output: int) -> None:
+        self.events, self.output = events, output
+        for end in (events, output):
+            os.set_blocking(end, False)
+        self.ended: set[int] = set()
+        self._partial: list[bytes] = []  # of a line whose end has not come
+        self._partial_size = 0
+
+    def read_lines(self) -> Iterator[bytes]:
+        """Whole lines that arrived on the event pipe. Raises `LineTooLong`."""
+        while chunk := self._read(self.events):
+            *lines, rest = chunk.split(b"\n")
+            if lines:
+                lines[0] = b"".join((*self._partial, lines[0]))
+                self._partial, self._partial_size = [], 0
+            self._partial.append(rest)
+            self._partial_size += len(rest)
+            if self._partial_size > MAX_LINE:
+                raise LineTooLong
+            yield from (line for line in lines if line.strip())
+
+    def read_output(self) -> bytes:
+        """Some of what it printed; empty where nothing is waiting."""
+        return self._read(self.output)
+
+    def close_pipes(self) -> None:
+        """Close both."""
+        for end in (self.events, self.output):
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+    def _read(self, end: int) -> bytes:
+        if end in self.ended:
+            return b""
+        try:
+            data = os.read(end, _CHUNK)
+        except BlockingIOError:
+            return b""
+        if not data:
+            self.ended.add(end)
+        return data
+
+
+class WorkerProcess(Pipes):
     """A worker in a session of its own, so that everything it starts can be ended with it.
 
     The pipes are read without blocking: a worker that prints without end is never waited for, nor does it wait.
@@ -55,12 +109,11 @@ class WorkerProcess:
         waits: bool = False,
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.events, writing = _pipe()
-        self.output, output_writing = _pipe()
+        events, writing = _pipe()
+        output, output_writing = _pipe()
+        super().__init__(events, output)
         self._mark = uuid.uuid4().hex
         try:
-            for end in (self.events, self.output):
-                os.set_blocking(end, False)
             write_request(writing)
             self._process = subprocess.Popen(
                 command,
@@ -72,15 +125,12 @@ class WorkerProcess:
                 env={**settings, **_environment()} | {_MARK: self._mark},
             )
         except BaseException:
-            self._close_pipes()
+            self.close_pipes()
             raise
         finally:
             os.close(writing)
             os.close(output_writing)
         self.started = time.monotonic()
-        self.ended: set[int] = set()
-        self._partial: list[bytes] = []  # of a line whose end has not come
-        self._partial_size = 0
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
 
@@ -100,23 +150,6 @@ class WorkerProcess:
     def pid(self) -> int:
         """The worker's process id, and that of its group."""
         return self._process.pid
-
-    def read_lines(self) -> Iterator[bytes]:
-        """Whole lines that arrived on the event pipe. Raises `LineTooLong`."""
-        while chunk := self._read(self.events):
-            *lines, rest = chunk.split(b"\n")
-            if lines:
-                lines[0] = b"".join((*self._partial, lines[0]))
-                self._partial, self._partial_size = [], 0
-            self._partial.append(rest)
-            self._partial_size += len(rest)
-            if self._partial_size > MAX_LINE:
-                raise LineTooLong
-            yield from (line for line in lines if line.strip())
-
-    def read_output(self) -> bytes:
-        """Some of what it printed; empty where nothing is waiting."""
-        return self._read(self.output)
 
     def ask_to_end(self, grace: float) -> None:
         """Send SIGTERM to the whole group; `has_ended` sends SIGKILL once `grace` seconds are over."""
@@ -148,19 +181,8 @@ class WorkerProcess:
             self._process.wait(timeout=10)
         if self._process.stdin is not None:
             self._process.stdin.close()  # empty: what went through it was flushed
-        self._close_pipes()
+        self.close_pipes()
         return self._process.returncode
-
-    def _read(self, end: int) -> bytes:
-        if end in self.ended:
-            return b""
-        try:
-            data = os.read(end, _CHUNK)
-        except BlockingIOError:
-            return b""
-        if not data:
-            self.ended.add(end)
-        return data
 
     def _dead(self) -> bool:
         """Whether the worker is dead, without reaping it: its process group's number stays taken until it is."""
@@ -177,11 +199,6 @@ class WorkerProcess:
         if self._process.returncode is None or number == signal.SIGKILL:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
-
-    def _close_pipes(self) -> None:
-        for end in (self.events, self.output):
-            with contextlib.suppress(OSError):
-                os.close(end)
 
 
 def worker_command(module: str, request: Path) -> list[str]:

@@ -30,6 +30,7 @@ from smoketest.findings.report import (
 __all__ = [
     "BREADCRUMB_SIZE",
     "Breadcrumb",
+    "Deaths",
     "Estimated",
     "Event",
     "Facts",
@@ -37,8 +38,10 @@ __all__ = [
     "FindingsSoFar",
     "Heartbeat",
     "Hello",
+    "Launch",
     "Message",
     "Note",
+    "PartName",
     "PhaseStarted",
     "Progress",
     "Request",
@@ -48,9 +51,10 @@ __all__ = [
     "TimedPartOver",
     "Why",
     "parse_event",
+    "request_of",
 ]
 
-Part = Literal["eager", "compile", "strict", "reference"]
+PartName = Literal["eager", "compile", "strict", "reference"]
 BREADCRUMB_SIZE = 1024
 
 
@@ -82,7 +86,10 @@ class Request(Message):
         check: the check after validation, as JSON (`smoketest.config.Check`).
         device: the device asked for; the worker settles ``auto`` and says in `Facts` what it took.
         root: folder that file names in reports are relative to.
-        events: file descriptor the worker writes its events to.
+        events: file descriptor the worker writes its events to; of a rank the path of a named pipe.
+        printed: named pipe that stdout and stderr of a rank go to; None where they go where they are.
+        rank: of a worker that the launcher started among others; the rest of it is in its environment.
+        losses: of the reference part: what the steps gave, the mean over ranks; None where one process made them.
         breadcrumb: path of the shared file, `BREADCRUMB_SIZE` bytes.
         stop_at_error: raise where the device raises, instead of going on.
         strict_limits: have the emulated device keep to limits too that only a pre-release is known to have.
@@ -93,11 +100,11 @@ class Request(Message):
         script: what to run instead of the check's workload; None where that is run.
     """
 
-    part: Part
+    part: PartName
     check: dict[str, Any]
     device: Literal["auto", "emulated", "neuron", "cpu"]
     root: Path
-    events: int
+    events: int | Path
     breadcrumb: Path
     stop_at_error: bool = False
     strict_limits: bool = False
@@ -106,13 +113,43 @@ class Request(Message):
     state_file: Path | None = None
     record_file: Path | None = None
     script: ScriptRun | None = None
+    printed: Path | None = None
+    rank: int | None = None
+    losses: tuple[float | None, ...] | None = None
+
+
+class Launch(Message):
+    """What the launcher is asked to do: start a worker for each rank.
+
+    Attributes:
+        ranks: how many.
+        module: that is the worker.
+        folder: of the ranks' requests, see `request_of`.
+        deaths: file descriptor for its one message, `Deaths`.
+    """
+
+    ranks: int
+    module: str
+    folder: Path
+    deaths: int
+
+
+def request_of(folder: Path, rank: int) -> Path:
+    """Where the request of a rank stands; a worker that is given a folder looks there."""
+    return folder / f"rank{rank}.json"
+
+
+class Deaths(Message):
+    """Which ranks ended otherwise than with code 0: exit codes, or minus a signal's number."""
+
+    codes: dict[int, int]
 
 
 class Hello(Message):
     """The worker is up."""
 
     event: Literal["hello"] = "hello"
-    part: Part
+    part: PartName
     pid: int
 
 

@@ -28,9 +28,12 @@ from smoketest.supervise.assemble import Circumstances, assemble
 from smoketest.supervise.baselines import Held, read_baseline, write_baseline
 from smoketest.supervise.early import early_imports
 from smoketest.supervise.files import CappedLog, Journal, PassedFile, locked, prepare_folder, write_atomically
+from smoketest.supervise.launched import LaunchedRanks
 from smoketest.supervise.names import names_here
 from smoketest.supervise.opening import not_answering, noted, without_it
 from smoketest.supervise.outcome import (
+    OTHERS,
+    EndedWithOthers,
     Failed,
     Interrupted,
     Outcome,
@@ -42,6 +45,7 @@ from smoketest.supervise.outcome import (
 from smoketest.supervise.part import Part, Worker, malformed
 from smoketest.supervise.process import LineTooLong, WorkerProcess, waiting_command, worker_command
 from smoketest.supervise.progress import NoProgress, Progress
+from smoketest.supervise.ranks import RankEnd, mean_losses, settle, speaker
 from smoketest.supervise.reference import Exchange, no_reference
 from smoketest.supervise.signals import Interrupts
 from smoketest.supervise.strict import told, unexplained
@@ -166,10 +170,10 @@ def _run_in(
     progress.check_started(check.name, str(folder / "log"), steps)
     try:
         with interrupts or Interrupts() as watched:
-            eager, compiled, reference = _Run(check, options, root, progress, watched, folder / "log").parts()
-        around = look_around(eager, compiled)
-        eager = around.told(advised(eager, around.diagnosis))
-        report = _scrubbed(around.on(assemble(check, eager, compiled, reference, _circumstances(options, held))))
+            eagers, compiled, reference = _Run(check, options, root, progress, watched, folder / "log").parts()
+        around = look_around(speaker(eagers), compiled)
+        eagers = tuple(around.told(advised(eager, around.diagnosis)) for eager in eagers)
+        report = _scrubbed(around.on(assemble(check, eagers, compiled, reference, _circumstances(options, held))))
         _write(report, folder)
         if held.update:
             progress.note(f"baseline: {write_baseline(report, check, held, dt.datetime.now(dt.UTC).date())}")
@@ -194,17 +198,19 @@ class _Run:
         self.prepared: dict[str, Worker] = {}  # that import, and wait for their turn
         self.running: dict[str, Part] = {}
         self.over: dict[str, Record] = {}
+        self.launched: LaunchedRanks | None = None
+        self.rank_ends: list[RankEnd] = []
         self.timed_part_over = False
         self.device: Literal["emulated", "neuron", "cpu"] | None = None  # what the eager worker took
         self.without: NotChecked | None = None  # the real device, where ``auto`` goes on with the emulated one
 
-    def parts(self) -> tuple[Record, Record, Record]:
-        """Run the parts to their ends, whatever these are: eager, compile and reference."""
+    def parts(self) -> tuple[tuple[Record, ...], Record, Record]:
+        """Run the parts to their ends, whatever these are: eager (of each rank), compile and reference."""
         self.journal = Journal(self.logs / "events.jsonl")
         self.selector = selectors.DefaultSelector()
         try:
             if self.options.eager:
-                self._start("eager", self.check.training.timeout)
+                self._start_eager()
                 if self._no_compile(None) is None:
                     self._prepare("compile")
             else:
@@ -227,13 +233,45 @@ class _Run:
                 part.close()
             for worker in self.prepared.values():
                 worker.close()
+            if self.launched is not None:
+                self.launched.close()
             self.selector.close()
             self.journal.close()
             self.exchange.close()
         if self.journal.problem is not None:
             self.progress.note(f"log/events.jsonl is not whole: {self.journal.problem}")
-        eager = noted(self.over["eager"], self.without)
-        return told(eager, self.over.get("strict")), self.over["compile"], self.over["reference"]
+        eagers = (told(noted(record, self.without), self.over.get("strict")) for record in self._eager_records())
+        return tuple(eagers), self.over["compile"], self.over["reference"]
+
+    def _eager_records(self) -> tuple[Record, ...]:
+        """The eager part of each rank."""
+        return settle(self.rank_ends) if self.rank_ends else (self.over["eager"],)
+
+    def _start_eager(self) -> None:
+        """Start the eager part, in as many processes as the check asks for."""
+        if self.check.ranks == 1 or self.options.script is not None:
+            self._start("eager", self.check.training.timeout)
+        else:
+            self._start_ranks()
+
+    def _start_ranks(self) -> None:
+        self.rank_ends = []
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+            log = CappedLog(self.logs / "launcher.log")
+            self.launched = LaunchedRanks(self.check.ranks, self.options.worker, log, self._request_of_rank)
+            for process in self.launched.processes:
+                log = CappedLog(self.logs / f"eager-rank{process.rank}.log")
+                timeout, listens = self.check.training.timeout, self.check.witnesses.warnings
+                self._watch(Part("eager", process, log, process.crumb, timeout, listens))
+        except OSError as error:
+            self._cannot_start("eager", error)
+            return
+        self.progress.part_started("eager")
+
+    def _request_of_rank(self, rank: int, events: Path, crumb: Path, printed: Path, record: Path) -> bytes:
+        record_file = record if rank == 0 and self.check.parity.enabled else None
+        return self._request("eager", events, crumb, rank=rank, printed=printed, record_file=record_file)
 
     def _wait(self) -> None:
         if self.running:
@@ -245,30 +283,36 @@ class _Run:
             message = f"internal error: nothing runs, and the {name} part was neither started nor left out"
             self._end(name, Record(Failed(protocol.Failed(exit_code=5, message=message))))
 
-    def _start(self, name: protocol.Part, timeout: float) -> None:
+    def _start(self, name: protocol.PartName, timeout: float) -> None:
         try:
             part = self._started(name, timeout)
         except OSError as error:  # no memory, no process, no descriptor, no disk left
-            message = f"internal error: the {name} worker cannot be started: {error.strerror}"
-            self._end(name, Record(Failed(protocol.Failed(exit_code=5, message=message))))
+            self._cannot_start(name, error)
             return
-        self.running[name] = part
-        for end in (part.process.events, part.process.output):
-            self.selector.register(end, selectors.EVENT_READ)
+        self._watch(part)
         self.progress.part_started(name)
 
-    def _started(self, name: protocol.Part, timeout: float) -> Part:
+    def _cannot_start(self, name: str, error: OSError) -> None:
+        message = f"internal error: the {name} worker cannot be started: {error.strerror}"
+        self._end(name, Record(Failed(protocol.Failed(exit_code=5, message=message))))
+
+    def _watch(self, part: Part) -> None:
+        self.running[part.label] = part
+        for end in (part.process.events, part.process.output):
+            self.selector.register(end, selectors.EVENT_READ)
+
+    def _started(self, name: protocol.PartName, timeout: float) -> Part:
         self.logs.mkdir(parents=True, exist_ok=True)  # user code may have removed it
         worker = self._waiting(name)
         if worker is None:
             worker = self._worker(name, waits=False)
         else:
-            worker.request.write(self._request(name, worker.events, worker.crumb))
+            worker.request.write(self._request(name, worker.events, worker.crumb.path))
             worker.process.go()
         worker.request.close()
         return Part(name, worker.process, worker.log, worker.crumb, timeout, self.check.witnesses.warnings)
 
-    def _worker(self, name: protocol.Part, *, waits: bool) -> Worker:
+    def _worker(self, name: protocol.PartName, *, waits: bool) -> Worker:
         """A worker process with its files; one that waits gets its request when it is let go."""
         with contextlib.ExitStack() as unless_it_starts:
             log = unless_it_starts.enter_context(contextlib.closing(CappedLog(self.logs / f"{name}.log")))
@@ -279,7 +323,7 @@ class _Run:
             def write_request(events: int) -> None:
                 ends.append(events)
                 if not waits:
-                    request.write(self._request(name, events, crumb))
+                    request.write(self._request(name, events, crumb.path))
 
             if waits:
                 command = waiting_command(self.options.worker, request.path, early_imports(self.check, name))
@@ -290,20 +334,31 @@ class _Run:
             unless_it_starts.pop_all()
         return Worker(process, log, crumb, request, ends[0])
 
-    def _request(self, name: protocol.Part, events: int, crumb: PassedFile) -> bytes:
+    def _request(
+        self,
+        name: protocol.PartName,
+        events: int | Path,
+        crumb: Path,
+        rank: int | None = None,
+        printed: Path | None = None,
+        record_file: Path | None = None,
+    ) -> bytes:
+        if rank is None:
+            record_file = self.exchange.path_of(1) if self.launched is None else self.launched.record
+        losses = mean_losses(self.rank_ends) if name == "reference" and self.rank_ends else None
         message = protocol.Request(
             part=name, check=self.check.model_dump(mode="json"), device=self._device(),
-            root=self.root, events=events, breadcrumb=crumb.path, stop_at_error=self.options.stop_at_error,
+            root=self.root, events=events, breadcrumb=crumb, stop_at_error=self.options.stop_at_error,
             strict_limits=self.options.strict_limits,
             debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
-            state_file=self.exchange.path_of(0), record_file=self.exchange.path_of(1),
-            script=self.options.script,
+            state_file=self.exchange.path_of(0) if rank is None else None, record_file=record_file,
+            script=self.options.script, printed=printed, rank=rank, losses=losses,
         )  # fmt: skip
         return message.model_dump_json().encode()
 
-    def _prepare(self, name: protocol.Part) -> None:
+    def _prepare(self, name: protocol.PartName) -> None:
         """Have a worker import what it needs while the eager one works; not where a real device may be."""
-        if "eager" not in self.running or name in self.prepared or self.check.device == "neuron":
+        if "eager" in self.over or name in self.prepared or self.check.device == "neuron":
             return
         if self.check.device == "auto" and importlib.util.find_spec("torch_neuronx") is not None:
             return
@@ -315,7 +370,7 @@ class _Run:
         for worker in self.prepared.values():
             worker.process.pause()
 
-    def _waiting(self, name: protocol.Part) -> Worker | None:
+    def _waiting(self, name: protocol.PartName) -> Worker | None:
         worker = self.prepared.pop(name, None)
         if worker is not None and worker.process.has_ended():
             worker.close()
@@ -395,11 +450,11 @@ class _Run:
         try:
             message = protocol.parse_event(line)
         except ValidationError:
-            self.journal.add(part.name, json.dumps(line[:2000].decode("utf-8", "replace")).encode())
+            self.journal.add(part.label, json.dumps(line[:2000].decode("utf-8", "replace")).encode())
             raise
         if isinstance(message, protocol.Heartbeat):
             return
-        self.journal.add(part.name, line)
+        self.journal.add(part.label, line)
         part.take(message)
         if part.name == "eager":
             if isinstance(message, protocol.PhaseStarted) and message.role == "timed":
@@ -409,14 +464,15 @@ class _Run:
                 if self.check.parity.enabled and self.device != "cpu" and self.options.script is None:
                     self._prepare("reference")
             self.device = part.facts.device.kind if part.facts else self.device
-        self.progress.event(part.name, message)
+        if not part.rank:  # of several ranks the first one speaks for all
+            self.progress.event(part.name, message)
 
     def _look_for_compilers(self, part: Part) -> None:
         """Say so where a step takes its time since the device compiles."""
         if self.device == "neuron" and part.last_word is None:
             news = part.compilers.look(time.monotonic(), part.phase_began)
             if news is not None:
-                self.progress.note(f"{part.name}, {part.where()}: {news}")
+                self.progress.note(f"{part.label}, {part.where()}: {news}")
 
     def _enforce(self, part: Part) -> None:
         """End a worker that must end."""
@@ -434,6 +490,8 @@ class _Run:
             key = _TIMEOUTS[part.name]
             text = f"the {part.name} part took longer than {part.timeout:g} s ({key}) and was stopped {part.where()}"
             self._stop(part, TimedOut(part.timeout, text))
+        elif part.rank is not None and self._another_failed(now):
+            self._stop(part, EndedWithOthers(f"the {part.name} worker was ended {part.where()}, {OTHERS}"))
         elif part.opening:  # loading a backend may well keep the heartbeat from its turn
             if now - part.opened > limits.device:
                 self._stop(part, not_answering(limits.device))
@@ -442,6 +500,12 @@ class _Run:
                 f"the {part.name} worker gave no sign of life for {limits.silence:g} s and was stopped {part.where()}"
             )
             self._stop(part, TimedOut(limits.silence, text))
+
+    def _another_failed(self, now: float) -> bool:
+        """Whether another rank came to no end so long ago that this one will not tell of the same."""
+        failed = [part.last_word for part in self.running.values() if part.has_failed and part.last_word is not None]
+        failed += [end.at for end in self.rank_ends if end.record.status != "ran"]
+        return bool(failed) and now - min(failed) > self.options.limits.farewell
 
     def _stop(self, part: Part, why: Outcome) -> None:
         if part.stopped is None:
@@ -458,17 +522,27 @@ class _Run:
             part.heard.hear(rest)
         for end in {part.process.events, part.process.output} & self.selector.get_map().keys():
             self.selector.unregister(end)
-        code = part.process.close()
+        code, opening = part.process.close(), part.opening
         record = part.end(code)
+        crumb = protocol.Breadcrumb.unpack(part.crumb.read())
         part.close()
         if part.log.problem is not None:
-            self.progress.note(f"the log of the {part.name} part is not whole: {part.log.problem}")
-        del self.running[part.name]
-        if part.opening and self.without is None and self.interrupts.name is None:
+            self.progress.note(f"the log of the {part.label} part is not whole: {part.log.problem}")
+        del self.running[part.label]
+        if part.rank is not None:
+            self.rank_ends.append(RankEnd(part.rank, record, crumb, part.last_word or time.monotonic(), part.opening))
+            if len(self.rank_ends) < self.check.ranks:
+                return
+            self.rank_ends.sort(key=lambda end: end.rank)
+            record = speaker(settle(self.rank_ends))
+            assert self.launched is not None
+            self.launched.end()
+            opening = any(end.opening for end in self.rank_ends)
+        if opening and self.without is None and self.interrupts.name is None:
             self.without = without_it(self.check.device, record.outcome)
             if self.without is not None:
                 self.progress.note(f"{self.without.why}; going on with the emulated device instead")
-                self._start("eager", self.check.training.timeout)
+                self._start_eager()
                 return
         self._end(part.name, record)
 

@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from smoketest.config.models import Check
 from smoketest.devices.base import Kind
@@ -18,10 +20,13 @@ from smoketest.errors import DoesNotFit, SmoketestError, TorchUnusable, UserCode
 from smoketest.findings import SitePolicy
 from smoketest.findings.report import NotChecked
 from smoketest.process import adopt_orphans, end_with_parent, kill_strays
-from smoketest.supervise.protocol import Failed, Hello, Note, PhaseStarted, Request
+from smoketest.supervise.protocol import Failed, Hello, Note, PhaseStarted, Request, request_of
 from smoketest.worker.breadcrumb import BreadcrumbFile
 from smoketest.worker.channel import Channel
 from smoketest.worker.environment import read_environment
+
+if TYPE_CHECKING:
+    from smoketest.workload.ranks import Ranks
 
 __all__ = ["main"]
 
@@ -33,7 +38,9 @@ def main(arguments: list[str]) -> int:
     end_with_parent()
     adopt_orphans()
     own = os.getpid()
-    request = Request.model_validate_json(Path(arguments[0]).read_bytes())
+    request = _request(Path(arguments[0]))
+    if request.printed is not None:
+        _print_to(request.printed)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # end at once and without a traceback: the supervisor reports
     faulthandler.enable(all_threads=False)  # the heartbeat's thread has nothing to do with a crash
@@ -52,6 +59,20 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _request(path: Path) -> Request:
+    """The request in a file, or of this rank in the folder that all ranks are given."""
+    file = request_of(path, int(os.environ["RANK"])) if path.is_dir() else path
+    return Request.model_validate_json(file.read_bytes())
+
+
+def _print_to(pipe: Path) -> None:
+    """Have all that this process prints go into a named pipe."""
+    writing = os.open(pipe, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(writing, number)
+    os.close(writing)
+
+
 def _run(request: Request, channel: Channel) -> None:
     environment = read_environment(os.environ)
     if request.part == "strict":
@@ -67,14 +88,17 @@ def _run(request: Request, channel: Channel) -> None:
     from smoketest.worker.job import Job
 
     check = Check.model_validate(request.check)
+    ranks: list[Ranks] = []
+    device = open_device(
+        kind,
+        check.profile,
+        continue_past_errors=not request.stop_at_error,
+        strict_limits=request.strict_limits,
+        before_use=_joining(check, ranks) if request.rank is not None else None,
+    )
     job = Job(
         check=check,
-        device=open_device(
-            kind,
-            check.profile,
-            continue_past_errors=not request.stop_at_error,
-            strict_limits=request.strict_limits,
-        ),
+        device=device,
         policy=SitePolicy(request.root),
         environment=environment,
         emit=channel.emit,
@@ -82,6 +106,8 @@ def _run(request: Request, channel: Channel) -> None:
         output=request.output,
         state_file=request.state_file,
         record_file=request.record_file,
+        ranks=ranks[0] if ranks else None,
+        losses=request.losses,
     )
     if request.script is not None:
         from smoketest.worker import script
@@ -119,6 +145,17 @@ def _load_torch() -> None:
             f"PyTorch cannot be imported: {type(error).__name__}{': ' if said else ''}{_encodable(said)}",
             hint="see what `python -c 'import torch'` says here; with a limit on memory (`ulimit -v`), raise it",
         ) from error
+
+
+def _joining(check: Check, ranks: list[Ranks]) -> Callable[[], None]:
+    """What joins the process group, and leaves this rank in `ranks`."""
+
+    def join_group() -> None:
+        from smoketest.workload.ranks import join
+
+        ranks.append(join(check))
+
+    return join_group
 
 
 def _settle(request: Request, channel: Channel) -> Kind:

@@ -36,6 +36,7 @@ from smoketest.workload.workload import PhaseMarker, StepPhase, loss_value
 __all__ = ["Outcome", "StepAgain", "disagreement"]
 
 WHAT = "whether tracing changes the step"
+OF_RANKS = "with several ranks the state before the traced step is not kept, and no step is made again"
 _MOST_NAMED = 5
 
 
@@ -93,6 +94,9 @@ class StepAgain:
     def __enter__(self) -> StepAgain:
         if not self._workload.is_split:
             self._job.note(WHAT, "a custom train_step keeps state of its own, which cannot be put back")
+            return self
+        if self._job.ranks is not None:
+            self._job.note(WHAT, OF_RANKS)
             return self
         try:
             file = self._job.state_file or self._file_of_its_own()
@@ -176,7 +180,9 @@ class StepAgain:
             return
         told = exchange.FromDevice(self._job.device.kind, losses, weights=weights, unlike=self._unlike or self._lost)
         with self._off_the_record():
-            if None in losses:
+            if self._job.ranks is not None:
+                told.problem = OF_RANKS
+            elif None in losses:
                 self._record_first_bad_step(told, losses.index(None))
             elif self._state is not None:
                 self._record_step(told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 from smoketest.supervise.protocol import Heartbeat, Message
 
@@ -20,10 +21,11 @@ class Channel:
     so is the supervisor: nobody waits for the result and nobody would stop this process, so it ends itself.
 
     Args:
-        descriptor: the writing end.
+        events: the writing end, or the path of a named pipe.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, events: int | Path) -> None:
+        descriptor = events if isinstance(events, int) else os.open(events, os.O_WRONLY)
         self._descriptor = descriptor
         self._process = os.getpid()
         self._lock = threading.Lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.nn.parameter import is_lazy
 
@@ -17,6 +17,9 @@ from smoketest.workload import Workload
 from smoketest.workload.batches import call_for
 from smoketest.workload.moving import tensors_in
 from smoketest.workload.optimizers import names_of
+
+if TYPE_CHECKING:
+    from smoketest.workload.ranks import Ranks
 
 __all__ = ["not_checked", "not_checked_on", "nothing", "shapes", "workload"]
 
@@ -34,6 +37,7 @@ def workload(made: Workload, check: Check) -> WorkloadInfo:
         batch={name: shapes(value) for name, value in _given(made).items()},
         optimizer=names_of(made.optimizer),
         training=check.training.model_dump(),
+        parallel=check.parallel.model_dump() if made.ranks is not None and check.parallel is not None else None,
     )
 
 
@@ -55,9 +59,24 @@ def not_checked(device: Device, made: Workload) -> Iterator[tuple[str, str]]:
             " program has to do the same",
         )
     yield from not_checked_on(device)
+    if made.ranks is not None:
+        yield from _not_checked_of_ranks(device, made.ranks)
     if not made.is_split:
         yield "times of forward, backward and optimizer", "a custom train_step is not split"
         yield "autocast, clip_grad_norm and accumulate of the check", "a custom train_step replaces the whole step"
+
+
+def _not_checked_of_ranks(device: Device, ranks: Ranks) -> Iterator[tuple[str, str]]:
+    """(what, why) of all that is left out where several ranks make the steps."""
+    kind, count = ranks.parallel.kind, ranks.size
+    yield (
+        f"lowering of the step as {count} ranks make it",
+        f"the compile probe takes the model of one process, without {kind}: no collective is lowered",
+    )
+    more = "memory of activations, whether shapes move, the op that first gives what is not finite"
+    copies = ", copies to the host inside native ops" if device.kind == "neuron" else ""
+    yield f"what takes a step more: {more}{copies}", "with several ranks none is made"
+    yield "whether one rank's share fits", "the model is sized as one process has it, before it is spread over ranks"
 
 
 def not_checked_on(device: Device) -> Iterator[tuple[str, str]]:

@@ -123,10 +123,15 @@ class EagerRun:
                 raise  # a process that the user's code forked; or our own mistake, which is none of the device's
             self.give_up(error, workload, index, role)
         else:
-            self.explain_bad_values()
-            self.count_once_more(workload)
-            self.count_copies(workload)
+            if self.job.ranks is None:
+                self.look_again(workload)
             self.finish("ran")
+
+    def look_again(self, workload: Workload) -> None:
+        """Make more steps, for what one alone does not tell."""
+        self.explain_bad_values()
+        self.count_once_more(workload)
+        self.count_copies(workload)
 
     def count_once_more(self, workload: Workload) -> None:
         """Have one step more counted for the estimate whether the job fits; what falls back in it is evidence too."""
@@ -230,7 +235,7 @@ class EagerRun:
         assert self.move is not None
         self.move.look_at(each(workload.optimizer))
         with suppress(Exception):  # the first step tells of it
-            given = list(tensors_in(workload.make_batch(0)))
+            given = list(tensors_in(workload.taken(0)))
             self.move.look_at_batch(given, tensors_in(workload.batch(0)))
 
     def count_copies(self, workload: Workload) -> None:
@@ -253,7 +258,7 @@ class EagerRun:
         job.emit(PhaseStarted(name="setup"))
         sizing.before_it_is_built(job)
         with LastOp(job):
-            workload = build(job.check, job.device, self.moving)
+            workload = build(job.check, job.device, self.moving, job.ranks)
         self.look_at_the_move(workload)
         self.evidence.tracked.update((name, "setup") for name in self.tracker.take())
         job.emit(facts.model_copy(update={"workload": describe.workload(workload, job.check)}))
@@ -450,9 +455,9 @@ class EagerRun:
         """Make the step again on the emulated device under the witnesses: an untraced step does not tell op and line.
 
         Not on a real one: it may hang or be unusable after an error, and a dispatch mode cannot pass on an exception
-        from autograd's device thread.
+        from autograd's device thread. Nor with several ranks: the others do not make it again.
         """
-        if not isinstance(self.job.device, EmulatedAdapter):
+        if not isinstance(self.job.device, EmulatedAdapter) or self.job.ranks is not None:
             return
         clock = StepClock(self.job.device, self.context, self.tracker, _say_nothing, _say_nothing)
         try:

@@ -88,6 +88,8 @@ def run(job: Job) -> None:
     if told is None or job.state_file is None:
         _skip(job, "the eager part left nothing to compare with")
         return
+    if job.losses is not None:
+        told.losses = list(job.losses)
     job.emit(PhaseStarted(name="setup"))
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))  # the compile probe runs beside it
     try:
@@ -140,6 +142,8 @@ class _Reference:
                 " an order that is always the same"
             )
         losses, record = self._steps(self._planned - 1)
+        if self._job.losses is not None and (reason := self._of_ranks()) is not None:
+            raise _Incomparable(reason)
         if self._draws and told.kind == "neuron":
             raise _Incomparable(
                 "the steps draw random numbers (dropout?), and the device's are not the CPU's: switch them off for a"
@@ -163,6 +167,22 @@ class _Reference:
                 raise
             compared.losses_unsure = str(reason)
         return compared
+
+    def _of_ranks(self) -> str | None:
+        """Why several ranks need not give what one process gives for the whole batch; None where they must."""
+        if self._draws:
+            return (
+                "the steps draw random numbers (dropout?), and every rank draws its own: switch them off for a"
+                " comparison, by the model's options or model.eval() in make_model"
+            )
+        parallel = self._job.check.parallel
+        modules = self._workload.model.modules()
+        if parallel is not None and parallel.kind != "tp" and any(_takes_statistics(module) for module in modules):
+            return (
+                "batch norm takes the statistics of each rank's part of the batch: one process on the whole batch has"
+                " other losses"
+            )
+        return None
 
     def _moving(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[object]:
         self._weights = exchange.weights_of(model)
@@ -272,6 +292,9 @@ class _Reference:
         autocast = self._job.check.training.autocast
         if autocast is not None:
             dtypes.add(getattr(torch, autocast))
+        parallel = self._job.check.parallel
+        if self._job.losses is not None and parallel is not None and parallel.mixed_precision is not None:
+            dtypes.add(getattr(torch, parallel.mixed_precision))
         given = self._settings
         return tolerances_for(precision(dtypes), given.rtol, given.atol, given.rounding)
 
@@ -377,6 +400,10 @@ class _Reference:
             witnesses=frozenset({"reference"}),
             message=f"the loss of {step} {by}; {why}",
         )
+
+
+def _takes_statistics(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training
 
 
 def _by(difference: Difference) -> str:

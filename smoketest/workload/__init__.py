@@ -10,13 +10,16 @@ from smoketest.workload.workload import Workload
 
 if TYPE_CHECKING:
     from smoketest.devices.base import Device
+    from smoketest.workload.ranks import Ranks
 
 __all__ = ["Workload", "build"]
 
 
-def build(check: Check, device: Device, moving: Moving = unwatched) -> Workload:
+def build(check: Check, device: Device, moving: Moving = unwatched, ranks: Ranks | None = None) -> Workload:
     """The workload of `check` on `device`; `moving` is entered around the move of the model.
+
+    With `ranks` it is what one of them trains.
 
     Raises `UserCodeError` where the user's code does not give one.
     """
-    return build_workload(check, device.torch_device, moving)
+    return build_workload(check, device.torch_device, moving, ranks)

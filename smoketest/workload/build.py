@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,6 +26,9 @@ from smoketest.workload.moving import move
 from smoketest.workload.targets import call_target, find, load_file, resolve
 from smoketest.workload.usercode import blame_user, shown_path
 from smoketest.workload.workload import TrainStep, Workload
+
+if TYPE_CHECKING:
+    from smoketest.workload.ranks import Ranks
 
 __all__ = [
     "Moving",
@@ -49,7 +52,7 @@ def unwatched(model: nn.Module) -> AbstractContextManager[object]:
     return contextlib.nullcontext()
 
 
-def build_workload(check: Check, torch_device: str, moving: Moving = unwatched) -> Workload:
+def build_workload(check: Check, torch_device: str, moving: Moving = unwatched, ranks: Ranks | None = None) -> Workload:
     """Make the model, batches, loss and optimizer of `check`.
 
     The model is built on the CPU, so that the same seed gives the same weights for every device, then moved. A model
@@ -59,6 +62,7 @@ def build_workload(check: Check, torch_device: str, moving: Moving = unwatched) 
         check: validated, its paths absolute.
         torch_device: ``neuron`` or ``cpu``.
         moving: entered around the move, with the model.
+        ranks: this process among several that train the model together.
 
     Raises:
         UserCodeError: an import or a constructor raises, or gives what cannot be used.
@@ -74,6 +78,7 @@ def build_workload(check: Check, torch_device: str, moving: Moving = unwatched) 
         lazy = tuple(name for name in lazy if name not in _lazy_modules(model))
     with moving(model):
         model.to(torch_device)
+    spread = ranks.spread(model, torch_device) if ranks is not None else None
     optimizer, train_step = _optimizer(check, file, model), _train_step(check, file)
     if train_step is None:
         optimizers.refuse_closures(optimizer)
@@ -88,6 +93,8 @@ def build_workload(check: Check, torch_device: str, moving: Moving = unwatched) 
         training=check.training,
         device=torch_device,
         lazy=lazy,
+        spread=spread,
+        ranks=ranks,
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["move", "tensors_in"]
+__all__ = ["change_tensors", "move", "tensors_in"]
+
+Change = Callable[[Tensor], Tensor]
 
 
 def move(value: Any, device: str) -> Any:
@@ -20,7 +22,17 @@ def move(value: Any, device: str) -> Any:
     ``to`` method of its own, which is asked to move itself. Everything else stays as it is. A tensor that occurs twice
     is one tensor afterwards too, and keeps whether it requires grad.
     """
-    return _move(value, torch.device(device), {})
+    there = torch.device(device)
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(there).requires_grad_(tensor.requires_grad)
+
+    return _changed(value, moved, lambda own: own.to(there), {})
+
+
+def change_tensors(value: Any, change: Change) -> Any:
+    """A copy of `value` with each tensor changed that `move` would move; an object that moves itself stays as it is."""
+    return _changed(value, change, lambda own: own, {})
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -41,41 +53,45 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
-def _move(value: Any, device: torch.device, done: dict[int, tuple[Any, Any]]) -> Any:
-    if id(value) in done:
-        return done[id(value)][1]
-    moved = _moved(value, device, done)
-    done[id(value)] = (value, moved)  # the original is kept, so that its id is not given away
-    return moved
+def _changed(value: Any, change: Change, own: Callable[[Any], Any], done: dict[int, tuple[Any, Any]]) -> Any:
+    """`value` with `change` applied to its tensors and `own` to objects that move themselves."""
+    if id(value) not in done:
+        # The original is kept, so that its id is not given away.
+        done[id(value)] = (value, _once(value, change, own, done))
+    return done[id(value)][1]
 
 
-def _moved(value: Any, device: torch.device, done: dict[int, tuple[Any, Any]]) -> Any:
+def _once(value: Any, change: Change, own: Callable[[Any], Any], done: dict[int, tuple[Any, Any]]) -> Any:
     if isinstance(value, Tensor):
-        return value.detach().to(device).requires_grad_(value.requires_grad)
+        return change(value)
     if _is_own_collection(value) and _moves_itself(value):
-        return value.to(device)
+        return own(value)
+
+    def inside(item: Any) -> Any:
+        return _changed(item, change, own, done)
+
     if isinstance(value, tuple):
-        items = [_move(item, device, done) for item in value]
+        items = [inside(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, list):
-        return [_move(item, device, done) for item in value]
+        return [inside(item) for item in value]
     if isinstance(value, dict):
-        moved = copy.copy(value)
-        moved.update({key: _move(item, device, done) for key, item in value.items()})
-        return moved
+        changed = copy.copy(value)
+        changed.update({key: inside(item) for key, item in value.items()})
+        return changed
     if isinstance(value, Mapping):
-        return {key: _move(item, device, done) for key, item in value.items()}
+        return {key: inside(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _moved_dataclass(value, device, done)
-    return value.to(device) if _moves_itself(value) else value
+        return _changed_dataclass(value, inside)
+    return own(value) if _moves_itself(value) else value
 
 
-def _moved_dataclass(value: Any, device: torch.device, done: dict[int, tuple[Any, Any]]) -> Any:
-    moved = copy.copy(value)
+def _changed_dataclass(value: Any, inside: Callable[[Any], Any]) -> Any:
+    changed = copy.copy(value)
     for field in dataclasses.fields(value):
         if hasattr(value, field.name):
-            object.__setattr__(moved, field.name, _move(getattr(value, field.name), device, done))  # frozen ones too
-    return moved
+            object.__setattr__(changed, field.name, inside(getattr(value, field.name)))  # frozen ones too
+    return changed
 
 
 def _is_own_collection(value: Any) -> bool:

@@ -40,7 +40,7 @@ def from_spec(spec: Optimizer, model: nn.Module) -> Any:
             hint=f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known))}",
         )
     try:
-        return cls(list(model.parameters()), **spec.options)
+        return cls(_given(model), **spec.options)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserCodeError(
             f"torch.optim.{name} cannot be made with {spec.options}: {summary_of(error)}",
@@ -75,7 +75,7 @@ def from_function(
         UserCodeError: it raises, or returns nothing that can ``step()``.
     """
     first = next(iter(_parameters(function)), "params")
-    given: Any = model if first in _TAKES_MODEL else list(model.parameters())
+    given: Any = model if first in _TAKES_MODEL else _given(model)
     try:
         made = function(given, **(options or {}))
     except BaseException as error:
@@ -117,6 +117,15 @@ def each(optimizers: Any) -> Iterator[Any]:
 def names_of(optimizers: Any) -> str:
     """Class names for the report: ``AdamW``, or ``Adam, Adam``."""
     return ", ".join(type(one).__name__ for one in each(optimizers))
+
+
+def _given(model: nn.Module) -> list[Any]:
+    """The parameters as an optimizer takes them: in groups, where only some of them are spread over ranks."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        from smoketest.workload.parallel import parameter_groups
+
+        return parameter_groups(model)
+    return list(model.parameters())
 
 
 def _required(function: Callable[..., Any]) -> list[str]:

@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from smoketest.workload import optimizers
 from smoketest.workload.batches import BatchMaker, call_for, explain_call
 from smoketest.workload.losses import LossFunction, checked_loss
 from smoketest.workload.moving import move
+
+if TYPE_CHECKING:
+    from smoketest.workload.ranks import Ranks
 
 __all__ = ["PhaseMarker", "StepPhase", "TrainStep", "Workload", "loss_value", "no_marker"]
 
@@ -50,6 +53,8 @@ class Workload:
         train_step: the user's own step, which replaces the whole one here; None where there is none.
         training: seeds, autocast, clipping and accumulation.
         device: name of the PyTorch device, ``neuron`` or ``cpu``.
+        spread: what is called in place of the model where several ranks train it, such as its DDP wrapper.
+        ranks: this process among several; None where it is the only one.
         lazy: modules that got their parameters in a forward on the CPU, before the model was moved.
     """
 
@@ -63,6 +68,8 @@ class Workload:
     training: Training
     device: str
     lazy: tuple[str, ...] = ()
+    spread: nn.Module | None = None
+    ranks: Ranks | None = None
 
     def step(self, index: int, marker: PhaseMarker = no_marker) -> list[Any]:
         """Make optimizer step `index` (from 0), with all its micro-batches.
@@ -78,11 +85,11 @@ class Workload:
             batches = self._batches(index)
         if self.train_step is not None:
             with marker("step"):
-                return [_reported(self.train_step(self.model, batches[0], self.optimizer))]
+                return [_reported(self.train_step(self.called, batches[0], self.optimizer))]
         losses = []
         for batch in batches:
             with marker("forward"):
-                loss = self._forward(self.model, batch)
+                loss = self._forward(self.called, batch)
             losses.append(loss)
             with marker("backward"):
                 (loss if len(batches) == 1 else loss / len(batches)).backward()  # type: ignore[no-untyped-call]
@@ -105,7 +112,17 @@ class Workload:
 
     def batch(self, index: int) -> Any:
         """Batch `index` as the user made it, its tensors on the device."""
-        return move(self.make_batch(index), self.device)
+        return move(self.taken(index), self.device)
+
+    def taken(self, index: int) -> Any:
+        """Batch `index` on the CPU, or this rank's part of it."""
+        batch = self.make_batch(index)
+        return batch if self.ranks is None else self.ranks.take(batch)
+
+    @property
+    def called(self) -> nn.Module:
+        """What a step calls: the model, or what spreads it over ranks."""
+        return self.model if self.spread is None else self.spread
 
     @property
     def is_split(self) -> bool:
@@ -152,7 +169,8 @@ class Workload:
 
     def _update(self) -> None:
         if self.training.clip_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_grad_norm)
+            clip_grad_norm = torch.nn.utils.clip_grad_norm_ if self.ranks is None else self.ranks.clip_grad_norm
+            clip_grad_norm(self.model.parameters(), self.training.clip_grad_norm)
         for optimizer in optimizers.each(self.optimizer):
             optimizer.step()
 

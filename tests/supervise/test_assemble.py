@@ -37,7 +37,7 @@ NO_REFERENCE = Record(Skipped("switched off"))
 
 def report(eager: Record, compiled: Record, reference: Record = NO_REFERENCE, **gate: Any) -> Report:
     circumstances = Circumstances(now=NOW, environment=Environment(python="3.12"), command="smoketest run c.yaml")
-    return assemble(check(**gate), eager, compiled, reference, circumstances)
+    return assemble(check(**gate), (eager,), compiled, reference, circumstances)
 
 
 def eager(*rows: OperatorRow, status: Any = "ran", seen: Seen | None = None) -> Record:

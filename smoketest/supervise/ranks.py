@@ -1,0 +1,285 @@
+"""Several ranks as one: which of them is to blame for an end, and one report of all of theirs.
+
+What is the same everywhere is said once; what differs is named by rank. Pure functions of what the ranks left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings.report import EagerPart, OperatorRow, Step, WorkloadInfo
+from smoketest.supervise.outcome import (
+    EXIT_ORDER,
+    OTHERS,
+    Crashed,
+    EndedWithOthers,
+    Interrupted,
+    Record,
+    TimedOut,
+)
+from smoketest.supervise.protocol import Breadcrumb
+
+__all__ = ["RankEnd", "mean_losses", "merge", "ranks_text", "settle", "speaker"]
+
+_T = TypeVar("_T")
+_STATUSES = ("ran", "skipped", "failed", "timed_out", "crashed")
+_VERDICTS = (None, "allow", "warn", "deny")
+_PHASES = {None: 0, "setup": 0, "forward": 1, "step": 1, "backward": 2, "optimizer": 3}
+_COLLECTIVE = ("c10d::", "_c10d_functional::", "fsdp::")
+_RAISED = "NST104"
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """How the eager part of one rank ended.
+
+    Attributes:
+        rank: its number.
+        record: what it left.
+        crumb: where it was last.
+        at: when it said its last word, or was found dead, on the monotonic clock.
+        opening: whether it was at the first use of a real device.
+    """
+
+    rank: int
+    record: Record
+    crumb: Breadcrumb
+    at: float
+    opening: bool = False
+
+
+def settle(ends: Sequence[RankEnd]) -> tuple[Record, ...]:
+    """The records, those of ranks that came to no end for another one's sake told as such.
+
+    Ranks wait for one another. So one that dies, raises or hangs has the others raise in a collective, or wait for
+    ever: of those nothing is a finding.
+    """
+    blamed = {end.rank for end in _to_blame(ends)}
+    return tuple(end.record if end.rank in blamed or end.record.status == "ran" else _ended(end) for end in ends)
+
+
+def _to_blame(ends: Sequence[RankEnd]) -> Sequence[RankEnd]:
+    """The ranks that came to no end of themselves."""
+    bad = [end for end in ends if end.record.status != "ran"]
+    crashed = [end for end in bad if isinstance(end.record.outcome, Crashed)]
+    if crashed or any(isinstance(end.record.outcome, Interrupted) for end in bad):
+        return crashed or bad
+    late = [end for end in bad if isinstance(end.record.outcome, TimedOut)]
+    if late:
+        return _behind(late)
+    failed = [end for end in bad if not isinstance(end.record.outcome, EndedWithOthers)]
+    first = min(failed, key=lambda end: end.at, default=None)
+    return [end for end in failed if first is not None and end.record.reason == first.record.reason]
+
+
+def _behind(late: Sequence[RankEnd]) -> Sequence[RankEnd]:
+    """Of ranks that did not get on, those that the others may be waiting for: furthest behind, in no collective."""
+
+    def place(end: RankEnd) -> tuple[int, int]:
+        return (-1 if end.crumb.step is None else end.crumb.step, _PHASES.get(end.crumb.phase, 0))
+
+    last = min(place(end) for end in late)
+    behind = [end for end in late if place(end) == last]
+    return [end for end in behind if not (end.crumb.op or "").startswith(_COLLECTIVE)] or behind
+
+
+def _ended(end: RankEnd) -> Record:
+    seen = end.record.seen
+    findings = tuple(finding for finding in seen.findings if finding.rule != _RAISED)
+    reason = f"the eager worker was ended {end.crumb.sentence()}, {OTHERS}"
+    return Record(EndedWithOthers(reason), replace(seen, findings=findings))
+
+
+def speaker(records: Sequence[Record]) -> Record:
+    """The record that says how the ranks' part of a run ended: of one that is to blame, else the first."""
+    bad = [r for r in records if r.status != "ran" and not isinstance(r.outcome, EndedWithOthers)]
+    return bad[0] if bad else records[0]
+
+
+def mean_losses(ends: Sequence[RankEnd]) -> tuple[float | None, ...]:
+    """The losses of the steps that all ranks made, each the mean over them; None where one is not finite."""
+    return tuple(step.loss for step in _steps([end.record.seen.steps for end in ends]))
+
+
+def merge(reports: Sequence[Report]) -> Report:
+    """One report of those of all ranks, in their order.
+
+    It stands in this room, beside the launcher that makes ranks, and needs no gate: reports may be judged or not. Where
+    they are, verdicts and exit code are the worst of a rank.
+
+    Args:
+        reports: rank 0's first. A single one comes back as it is.
+    """
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    worst = max(reports, key=lambda report: _order(report.exit_code))
+    return first.model_copy(update={
+        "ranks": len(reports),
+        "status": worst.status,
+        "exit_code": worst.exit_code,
+        "headline": _headline(reports, worst),
+        "device": next((report.device for report in reports if report.device.profile is not None), first.device),
+        "workload": max((report.workload for report in reports), key=_known),
+        "eager": _eager([report.eager for report in reports]),
+        "compile": max((report.compile for report in reports), key=lambda part: _STATUSES.index(part.status)),
+        "parity": max((report.parity for report in reports), key=lambda part: _STATUSES.index(part.status)),
+        "fit": next((report.fit for report in reports if report.fit.status == "ran"), first.fit),
+        "cost": max((report.cost for report in reports), key=lambda cost: cost.calls_per_step or 0),
+        "operators": tuple(_operators(reports)),
+        "findings": tuple(_findings(reports)),
+        "baseline": first.baseline.model_copy(update={"fixed": _fixed(reports)}),
+        "not_checked": tuple(_not_checked(reports)),
+    })  # fmt: skip
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """``rank 1``, or ``ranks 0, 2 and 3``."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _order(code: int) -> int:
+    return EXIT_ORDER.index(code) if code in EXIT_ORDER else EXIT_ORDER.index(5)
+
+
+def _known(workload: WorkloadInfo) -> int:
+    return sum(value is not None for _, value in workload)
+
+
+def _by_value(values: Iterable[_T], key: Callable[[_T], Hashable]) -> dict[Hashable, list[tuple[int, _T]]]:
+    """The values that are alike together, each with its rank."""
+    groups: dict[Hashable, list[tuple[int, _T]]] = {}
+    for rank, value in enumerate(values):
+        groups.setdefault(key(value), []).append((rank, value))
+    return groups
+
+
+def _headline(reports: Sequence[Report], worst: Report) -> str:
+    """The worst one's, with its ranks where others have other ones."""
+    ranks = [rank for rank, report in enumerate(reports) if report.headline == worst.headline]
+    return worst.headline if len(ranks) == len(reports) else f"{ranks_text(ranks)}: {worst.headline}"
+
+
+def _eager(parts: Sequence[EagerPart]) -> EagerPart:
+    worst = max(parts, key=lambda part: (_STATUSES.index(part.status), OTHERS not in (part.reason or "")))
+    return EagerPart(
+        status=worst.status,
+        reason=_reasons(parts),
+        steps=tuple(_steps([part.steps for part in parts])),
+        op_calls=_most(part.op_calls for part in parts),
+        host_calls=_most(part.host_calls for part in parts),
+        distinct_ops=_most(part.distinct_ops for part in parts),
+        continued_past=tuple(sorted({op for part in parts for op in part.continued_past})),
+    )
+
+
+def _reasons(parts: Sequence[EagerPart]) -> str | None:
+    """Why ranks came to no end, each reason once, those of the ranks that are to blame first."""
+    groups = [
+        ([rank for rank, _ in group], reason)
+        for reason, group in _by_value(parts, lambda part: part.reason).items()
+        if isinstance(reason, str)
+    ]
+    groups.sort(key=lambda group: OTHERS in group[1])
+    told = [reason if len(ranks) == len(parts) else f"{ranks_text(ranks)}: {reason}" for ranks, reason in groups]
+    return "\n".join(told) or None
+
+
+def _steps(by_rank: Sequence[Sequence[Step]]) -> Iterator[Step]:
+    """The steps that all ranks made."""
+    for made in zip(*by_rank, strict=False):
+        losses = tuple(step.loss for step in made)
+        known = [loss for loss in losses if loss is not None]
+        yield made[0].model_copy(update={
+            "loss": sum(known) / len(known) if len(known) == len(losses) else None,
+            "loss_by_rank": losses if len(set(losses)) > 1 else None,
+            "compiling": _any(step.compiling for step in made),
+            **{name: _most(getattr(step, name) for step in made) for name in ("forward_ms", "backward_ms")},
+            "optimizer_ms": _most(step.optimizer_ms for step in made),
+        })  # fmt: skip
+
+
+def _any(values: Iterable[bool | None]) -> bool | None:
+    known = [value for value in values if value is not None]
+    return any(known) if known else None
+
+
+def _most(values: Iterable[Any]) -> Any:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _findings(reports: Sequence[Report]) -> Iterator[Finding]:
+    seen: dict[str, dict[int, Finding]] = {}
+    for rank, report in enumerate(reports):
+        for finding in report.findings:
+            seen.setdefault(finding.id, {})[rank] = finding
+    merged = [_finding(by_rank, len(reports)) for by_rank in seen.values()]
+    order = [finding.id for report in reports for finding in report.findings]
+    yield from sorted(merged, key=lambda finding: (finding.rule, finding.phase or "", order.index(finding.id)))
+
+
+def _finding(by_rank: dict[int, Finding], ranks: int) -> Finding:
+    """One finding of those of several ranks: the largest counts, the worst verdict, and who made it."""
+    found = list(by_rank.values())
+    most = max(found, key=lambda finding: finding.calls_per_step or 0)
+    worst = max(found, key=lambda finding: _VERDICTS.index(finding.verdict))
+    message = worst.message
+    counts = [finding.calls_per_step for finding in found]
+    if len(set(counts)) > 1:
+        told = [f"{'not known' if c is None else f'{c:,}'} on rank {r}" for r, c in zip(by_rank, counts, strict=True)]
+        message += f"; calls per step differ by rank: {', '.join(told)}"
+    return most.model_copy(update={
+        "ranks": tuple(by_rank) if len(by_rank) < ranks else None,
+        "verdict": worst.verdict,
+        "status": worst.status,
+        "message": message,
+        "exact": None if most.exact is None else all(finding.exact is not False for finding in found),
+        "bytes_per_step": _most(finding.bytes_per_step for finding in found),
+        "ms_per_step": _most(finding.ms_per_step for finding in found),
+        "witnesses": tuple(sorted({name for finding in found for name in finding.witnesses})),
+    })  # fmt: skip
+
+
+def _operators(reports: Sequence[Report]) -> Iterator[OperatorRow]:
+    rows: dict[str, dict[int, OperatorRow]] = {}
+    for rank, report in enumerate(reports):
+        for row in report.operators:
+            rows.setdefault(row.op, {})[rank] = row
+    for op in sorted(rows):
+        reached = {rank: row for rank, row in rows[op].items() if row.eager != "not_reached"}
+        states = {row.eager for row in reached.values()}
+        some = next(iter(rows[op].values()))
+        yield some.model_copy(update={
+            "eager": _where_it_ran(states),
+            "calls_per_step": _most(row.calls_per_step for row in rows[op].values()),
+            "ranks": tuple(reached) if 0 < len(reached) < len(reports) else None,
+        })  # fmt: skip
+
+
+def _where_it_ran(states: Iterable[str]) -> str:
+    met = set(states)
+    if len(met) < 2:
+        return next(iter(met), "not_reached")
+    return next((state for state in ("failed", "unknown") if state in met), "mixed")
+
+
+def _fixed(reports: Sequence[Report]) -> tuple[str, ...]:
+    """Entries of the baseline that no rank needs any more."""
+    return tuple(entry for entry in reports[0].baseline.fixed if all(entry in r.baseline.fixed for r in reports))
+
+
+def _not_checked(reports: Sequence[Report]) -> Iterator[NotChecked]:
+    """What no rank checked, or not all did; one that came to no end does not tell of all that it leaves out."""
+    whole = {rank for rank, report in enumerate(reports) if report.eager.status == "ran"} or set(range(len(reports)))
+    told: dict[tuple[str, str], set[int]] = {}
+    for rank, report in enumerate(reports):
+        for entry in report.not_checked:
+            told.setdefault((entry.what, entry.why), set()).add(rank)
+    for (what, why), ranks in told.items():
+        everywhere = whole <= ranks
+        yield NotChecked(what=what if everywhere else f"{what} ({ranks_text(sorted(ranks))})", why=why)
