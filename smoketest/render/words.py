@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
+from smoketest.findings.ranks import ranks_text
 from smoketest.findings.remedies import LOWERS_WITH, RUNS_IN, is_rewrite
 from smoketest.findings.report import Finding, GraphInfo, PartStatus, Report, Site
 from smoketest.findings.rules import RULES
@@ -37,6 +38,7 @@ __all__ = [
     "place",
     "problems",
     "profile_note",
+    "ranks_text",
     "reached",
     "row",
     "size",
@@ -332,7 +334,14 @@ def no_place(finding: Finding) -> str:
 
 
 def amount(finding: Finding) -> str:
-    """How often, such as ``48 calls per step``; ``at least`` where the count is a lower bound."""
+    """How often, such as ``48 calls per step``; ``at least`` where the count is a lower bound.
+
+    What not all of several ranks saw names those that did.
+    """
+    return _often(finding) + (f", on {ranks_text(finding.ranks)} only" if finding.ranks else "")
+
+
+def _often(finding: Finding) -> str:
     count = finding.calls_per_step
     if finding.class_ == "environment" or (count is None and finding.class_ in ("non_finite", "parity", "moved")):
         return "in the whole run"
@@ -380,7 +389,8 @@ def module_name(pattern: str) -> str:
 
 def checked(report: Report) -> list[str]:
     """What was looked at, one sentence a part."""
-    lines = [f"Eager part: {_ended(report.eager.status, _reason(report, report.eager.reason))}{_steps(report)}"]
+    lines = [_ranks(report)] if report.ranks is not None else []
+    lines += [f"Eager part: {_ended(report.eager.status, _reason(report, report.eager.reason))}{_steps(report)}"]
     times = _times(report)
     if times:
         lines.append(times)
@@ -392,6 +402,13 @@ def checked(report: Report) -> list[str]:
         lines.append(f"Comparison with CPU: {_ended(report.parity.status, report.parity.reason)}{_parity(report)}")
     rows, compared = _operators(report), _baseline(report)
     return [*lines, *([rows] if rows else []), *([compared] if compared else [])]
+
+
+def _ranks(report: Report) -> str:
+    """How many made the steps, and what the numbers are of."""
+    kind = (report.workload.parallel or {}).get("kind")
+    how = f" ({clean(kind, 20)})" if isinstance(kind, str) else ""
+    return f"{report.ranks} ranks{how}: counts are per step and rank, losses the mean over them."
 
 
 def problems(report: Report) -> list[tuple[str, list[str]]]:

@@ -10,6 +10,7 @@ from smoketest.config import Check
 from smoketest.config.models import Gate
 from smoketest.findings import Finding, NotChecked, Report
 from smoketest.findings.cost import Plan, cost
+from smoketest.findings.ranks import ranks_text
 from smoketest.findings.report import (
     CompilePart,
     DeviceInfo,
@@ -23,7 +24,7 @@ from smoketest.findings.report import (
 from smoketest.gate import judge_report, new_baseline
 from smoketest.supervise.baselines import Held
 from smoketest.supervise.outcome import EXIT_ORDER, Crashed, Failed, Interrupted, Ran, Record, TimedOut
-from smoketest.supervise.ranks import merge, ranks_text
+from smoketest.supervise.ranks import merge
 from smoketest.supervise.signals import INTERRUPTED
 
 __all__ = ["EXIT_ORDER", "Circumstances", "assemble", "worst"]

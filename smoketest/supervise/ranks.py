@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings.ranks import ranks_text
 from smoketest.findings.report import EagerPart, OperatorRow, Step, WorkloadInfo
 from smoketest.supervise.outcome import (
     EXIT_ORDER,
@@ -22,7 +23,7 @@ from smoketest.supervise.outcome import (
 )
 from smoketest.supervise.protocol import Breadcrumb
 
-__all__ = ["RankEnd", "mean_losses", "merge", "ranks_text", "settle", "speaker"]
+__all__ = ["RankEnd", "mean_losses", "merge", "settle", "speaker"]
 
 _T = TypeVar("_T")
 _STATUSES = ("ran", "skipped", "failed", "timed_out", "crashed")
@@ -134,13 +135,6 @@ def merge(reports: Sequence[Report]) -> Report:
         "baseline": first.baseline.model_copy(update={"fixed": _fixed(reports)}),
         "not_checked": tuple(_not_checked(reports)),
     })  # fmt: skip
-
-
-def ranks_text(ranks: Sequence[int]) -> str:
-    """``rank 1``, or ``ranks 0, 2 and 3``."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def _order(code: int) -> int:

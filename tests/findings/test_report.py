@@ -24,6 +24,7 @@ TOP = [
     "schema_version",
     "name",
     "created",
+    "ranks",
     "status",
     "exit_code",
     "headline",
@@ -44,7 +45,7 @@ TOP = [
 INNER = {
     "device": "kind profile profile_note",
     "environment": "python torch torch_neuronx torch_mlir neuronx_cc platform settings set_by_run lines",
-    "workload": "model parameters batch optimizer training",
+    "workload": "model parameters batch optimizer training parallel",
     "eager": "status reason steps op_calls host_calls distinct_ops continued_past",
     "compile": "status reason graphs ops_probed ops_failed ops_unknown graph_breaks skipped_frames recompiles",
     "parity": "status reason max_relative_error steps tensors",
@@ -59,10 +60,10 @@ INNER = {
     "baseline": "file fixed note",
 }
 ITEMS = {
-    "operators": "op eager compile calls_per_step",
+    "operators": "op eager compile calls_per_step ranks",
     "findings": (
         "id rule class verdict status op called_as kind grounds phase site modules shapes calls_per_step exact"
-        " bytes_per_step ms_per_step witnesses stage message remedy repro"
+        " bytes_per_step ms_per_step ranks witnesses stage message remedy repro"
     ),
     "not_checked": "what why",
 }
@@ -113,6 +114,7 @@ def test_keys_are_those_of_the_design_in_its_order() -> None:
         "index",
         "role",
         "loss",
+        "loss_by_rank",
         "forward_ms",
         "backward_ms",
         "optimizer_ms",

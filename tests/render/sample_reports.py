@@ -239,6 +239,28 @@ def user_error() -> Report:
     )
 
 
+def ranks() -> Report:
+    """Four ranks, of which the second one alone met an op."""
+    everywhere, alone = equivariant_findings()[:2]
+    losses = (2.25, 2.5, 2.75, 2.5)
+    made = tuple(step.model_copy(update={"loss_by_rank": losses}) for step in steps("warmup", "timed", "traced"))
+    workload = base("ranks").workload.model_copy(update={"parallel": {"kind": "fsdp2", "nproc": 4}})
+    return judged(
+        base(
+            "ranks",
+            ranks=4,
+            workload=workload,
+            eager=EagerPart(status="ran", steps=made, op_calls=5210, distinct_ops=61),
+            findings=(everywhere, alone.model_copy(update={"ranks": (1,)})),
+            operators=(
+                OperatorRow(op="aten::mm", eager="device", compile="lowers", calls_per_step=40),
+                OperatorRow(op="aten::sort.stable", eager="cpu", compile="fails", calls_per_step=2, ranks=(1, 3)),
+                OperatorRow(op="c10d::_allgather_base_", eager="device", compile="not_reached", calls_per_step=7),
+            ),
+        )
+    )
+
+
 EVIL = (
     "`code` ``x`` ```\n# Heading | cell | <script>alert(1)</script> <!-- --> [link](http://evil) ![i](x) **bold** "
     "@alice #12 \x1b[31mred\x1b]8;;http://evil\x07 \u202egnp.exe \u200b\x00 \r\n| new | row |\n</details>"
@@ -282,7 +304,9 @@ def hostile() -> Report:
     )
 
 
-SAMPLES = {function.__name__: function for function in (clean, equivariant, crashed, interrupted, user_error, hostile)}
+SAMPLES = {
+    function.__name__: function for function in (clean, equivariant, crashed, interrupted, user_error, ranks, hostile)
+}
 
 TEXTS = (
     EVIL,

@@ -79,7 +79,7 @@ def test_hostile_texts_make_no_markup_in_any_form() -> None:
     page = Page(render(summary(), "html"))
     assert set(page.tags) <= OURS
     links = {value for tag, name, value in page.attributes if name == "href"} - {"data:,", "#main"}
-    assert links == {f"{name}/report.html" for name in ("gpt2", "equivariant", "resnet", "bert", "mine")}
+    assert links == {f"{name}/report.html" for name in ("gpt2", "equivariant", "resnet", "bert", "mine", "ranks")}
 
 
 def test_very_many_checks_stay_within_the_limit_and_what_is_left_out_is_counted() -> None:

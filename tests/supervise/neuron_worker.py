@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from smoketest.devices import neuron
 from smoketest.worker import __main__ as worker
 
 
-def open_stand_in() -> neuron.NeuronDevice:
+def open_stand_in(before_use: Callable[[], None] | None = None) -> neuron.NeuronDevice:
     import torch
 
     from smoketest.devices.emulated.device import emulate
 
     device = emulate(None, warn=False)
+    if before_use is not None:
+        before_use()
     return neuron.NeuronDevice(
         "stand-in",
         device.get_fallback_ops if "TRACKER" in os.environ else None,

@@ -1,0 +1,169 @@
+"""Reports of ranks as one, and who is to blame: pure functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings.report import (
+    CompilePart,
+    DeviceInfo,
+    EagerPart,
+    Environment,
+    OperatorRow,
+    ParityPart,
+    Step,
+    WorkloadInfo,
+)
+from smoketest.supervise import protocol
+from smoketest.supervise.outcome import Crashed, Failed, Outcome, Ran, Record, Seen, TimedOut
+from smoketest.supervise.protocol import Breadcrumb
+from smoketest.supervise.ranks import RankEnd, mean_losses, merge, settle
+
+
+def finding(name: str, calls: int = 3, **given: object) -> Finding:
+    return Finding.model_validate(
+        {"id": name, "rule": "NST101", "class": "fallback", "op": name, "calls_per_step": calls, "message": "it fell"}
+        | given
+    )
+
+
+def step(index: int, loss: float | None, ms: float = 1.0) -> Step:
+    return Step(index=index, role="timed", loss=loss, forward_ms=ms)
+
+
+def report(*findings: Finding, losses: tuple[float | None, ...] = (2.0,), **given: object) -> Report:
+    made = Report(
+        name="net", created="2026-12-01T00:00:00Z", status="pass", exit_code=0, headline="clean",
+        device=DeviceInfo(kind="emulated", profile="p"), environment=Environment(), workload=WorkloadInfo(model="Net"),
+        eager=EagerPart(status="ran", steps=tuple(step(i, loss) for i, loss in enumerate(losses)), op_calls=10),
+        compile=CompilePart(status="skipped"), parity=ParityPart(status="ran"), findings=findings,
+        not_checked=(NotChecked(what="speed", why="emulated"),),
+    )  # fmt: skip
+    return made.model_copy(update=given)
+
+
+def test_one_report_is_itself() -> None:
+    assert merge([report()]) == report()
+
+
+def test_four_alike_are_one_and_a_number() -> None:
+    alone = report(finding("a"))
+    assert merge([alone] * 4) == alone.model_copy(update={"ranks": 4})
+
+
+def test_what_only_rank_1_saw_says_so() -> None:
+    merged = merge([report(finding("a")), report(finding("a"), finding("b"))])
+    assert [(f.id, f.ranks) for f in merged.findings] == [("a", None), ("b", (1,))]
+
+
+def test_counts_that_differ_are_the_largest_and_told_by_rank() -> None:
+    merged = merge([report(finding("a", 3)), report(finding("a", 5))])
+    (only,) = merged.findings
+    assert (only.calls_per_step, only.ranks) == (5, None)
+    assert only.message == "it fell; calls per step differ by rank: 3 on rank 0, 5 on rank 1"
+
+
+def test_losses_are_the_mean_and_a_step_is_as_long_as_the_slowest_rank_s() -> None:
+    slow = report(losses=(4.0,))
+    slow = slow.model_copy(update={"eager": slow.eager.model_copy(update={"steps": (step(0, 4.0, ms=9.0),)})})
+    (only,) = merge([report(losses=(2.0,)), slow]).eager.steps
+    assert (only.loss, only.loss_by_rank, only.forward_ms) == (3.0, (2.0, 4.0), 9.0)
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_is_not_finite() -> None:
+    (only,) = merge([report(losses=(2.0,)), report(losses=(None,))]).eager.steps
+    assert (only.loss, only.loss_by_rank) == (None, (2.0, None))
+
+
+def test_an_op_that_ran_in_two_places_is_mixed_and_one_of_some_ranks_names_them() -> None:
+    here = OperatorRow(op="aten::mm", eager="device", compile="lowers", calls_per_step=2)
+    there = here.model_copy(update={"eager": "cpu", "calls_per_step": 4})
+    alone = OperatorRow(op="aten::sort", eager="cpu", compile="fails", calls_per_step=1)
+    merged = merge([report(operators=(here,)), report(operators=(there, alone)), report(operators=(here,))])
+    assert [(row.op, row.eager, row.calls_per_step, row.ranks) for row in merged.operators] == [
+        ("aten::mm", "mixed", 4, None),
+        ("aten::sort", "cpu", 1, (1,)),
+    ]
+
+
+def test_the_worst_end_counts_and_names_its_rank() -> None:
+    dead = report(
+        status="error", exit_code=5, headline="the eager worker crashed",
+        eager=EagerPart(status="crashed", reason="the eager worker crashed"),
+    )  # fmt: skip
+    merged = merge([report(), dead, report()])
+    assert (merged.status, merged.exit_code, merged.headline) == ("error", 5, "rank 1: the eager worker crashed")
+    assert (merged.eager.status, merged.eager.reason) == ("crashed", "rank 1: the eager worker crashed")
+
+
+def test_what_one_rank_alone_did_not_check_names_it() -> None:
+    more = NotChecked(what="threads", why="two of them")
+    merged = merge([report(), report(not_checked=(*report().not_checked, more))])
+    assert [entry.what for entry in merged.not_checked] == ["speed", "threads (rank 1)"]
+
+
+def test_an_entry_of_the_baseline_goes_only_where_no_rank_needs_it() -> None:
+    baseline = report().baseline
+    one = report(baseline=baseline.model_copy(update={"fixed": ("a", "b")}))
+    other = report(baseline=baseline.model_copy(update={"fixed": ("b",)}))
+    assert merge([one, other]).baseline.fixed == ("b",)
+
+
+def end(rank: int, outcome: Outcome, crumb: Breadcrumb | None = None, at: float = 0, *findings: Finding) -> RankEnd:
+    return RankEnd(rank, Record(outcome, Seen(findings=findings)), crumb or Breadcrumb(), at)
+
+
+RAN = Ran(protocol.Result(eager=EagerPart(status="ran")))
+LOST = Ran(protocol.Result(eager=EagerPart(status="failed", reason="Connection closed by peer")))
+
+
+def statuses(*ends: RankEnd) -> list[str]:
+    return [f"{record.status}: {record.reason}" for record in settle(ends)]
+
+
+def test_of_a_rank_that_lost_its_connection_to_a_dead_one_nothing_is_a_finding() -> None:
+    lost = finding("x", rule="NST104")
+    first, dead = settle(
+        [end(0, LOST, Breadcrumb(step=1, phase="backward"), 1, lost, finding("a")), end(1, Crashed("dead"))]
+    )
+    assert first.reason == "the eager worker was ended in step 2, backward, since another rank came to no end"
+    assert [f.id for f in first.seen.findings] == ["a"]
+    assert (dead.status, dead.reason) == ("crashed", "dead")
+
+
+def test_the_first_to_fail_is_to_blame_and_those_that_say_the_same() -> None:
+    def failed(message: str) -> Failed:
+        return Failed(protocol.Failed(exit_code=4, message=message))
+
+    told = statuses(end(0, failed("lost"), at=3), end(1, failed("bug"), at=1), end(2, failed("bug"), at=2))
+    assert told[0].endswith("since another rank came to no end")
+    assert told[1:] == ["failed: bug", "failed: bug"]
+
+
+@pytest.mark.parametrize(("waiting", "hanging"), [
+    (Breadcrumb(step=2, phase="backward"), Breadcrumb(step=2, phase="forward")),
+    (Breadcrumb(step=2, phase="forward"), Breadcrumb(step=1, phase="optimizer")),
+    (Breadcrumb(step=1, op="c10d::_allgather_base_"), Breadcrumb(step=1, op="aten::mm")),
+])  # fmt: skip
+def test_of_ranks_that_did_not_get_on_the_one_behind_is_to_blame(waiting: Breadcrumb, hanging: Breadcrumb) -> None:
+    told = statuses(end(0, TimedOut(9, "late"), waiting), end(1, TimedOut(9, "late"), hanging))
+    assert told[0].endswith("since another rank came to no end")
+    assert told[1] == "timed_out: late"
+
+
+def test_where_nothing_tells_them_apart_all_are_named() -> None:
+    same = Breadcrumb(step=1, phase="forward")
+    assert statuses(end(0, TimedOut(9, "late"), same), end(1, TimedOut(9, "late"), same)) == ["timed_out: late"] * 2
+
+
+def test_ranks_that_ran_are_left_as_they_are() -> None:
+    assert statuses(end(0, RAN), end(1, RAN)) == ["ran: None", "ran: None"]
+
+
+def test_the_losses_that_are_compared_are_the_means() -> None:
+    ends = [
+        RankEnd(rank, Record(RAN, Seen(steps=(step(0, loss),))), Breadcrumb(), 0)
+        for rank, loss in enumerate((1.0, 3.0))
+    ]
+    assert mean_losses(ends) == (2.0,)
