@@ -14,9 +14,9 @@ __all__ = ["MODULES", "module_for", "module_of"]
 _ABOUT_AN_OP = ("NST101", "NST104", "NST201")
 
 _LAYERS = '''\
-# Covers num_layers, bidirectional, batch_first, bias, dropout and a given state. Does not
-# cover PackedSequence (pad instead; a reverse direction then reads the padding first),
-# nor input without a batch dimension{but}.
+# Covers num_layers, bidirectional, batch_first, bias, dropout, a given state.
+# Does not cover PackedSequence (pad instead; a reverse direction then reads
+# the padding first), nor input without a batch dimension{but}.
 class {name}(torch.nn.Module):
     """nn.{name} as a loop over time: same arguments and state_dict."""
 
@@ -25,24 +25,24 @@ class {name}(torch.nn.Module):
         like = torch.nn.{name}(*args, **kwargs)
         for name, parameter in like.named_parameters():
             self.register_parameter(name, parameter)
-        self.layers, self.ways = like.num_layers, 2 if like.bidirectional else 1
+        self.layers, self.dropout = like.num_layers, like.dropout
+        self.ways = 2 if like.bidirectional else 1
         self.size, self.batch_first = like.hidden_size, like.batch_first
-        self.dropout = like.dropout
 
     def forward(self, x, state=None):
         x = x.transpose(0, 1) if self.batch_first else x
         last = []
         for layer in range(self.layers):
             if layer and self.dropout:
-                x = torch.nn.functional.dropout(x, self.dropout, self.training)
-            ways = [self.run(x, layer, way, state) for way in range(self.ways)]
-            x = torch.cat([outputs for outputs, _ in ways], -1)
-            last += [final for _, final in ways]
+                x = torch.dropout(x, self.dropout, self.training)
+            made = [self.run(x, layer, i, state) for i in range(self.ways)]
+            x = torch.cat([outputs for outputs, _ in made], -1)
+            last += [final for _, final in made]
         x = x.transpose(0, 1) if self.batch_first else x
         return x, {last}
 
     def run(self, x, layer, way, state):
-        """One layer in one direction: its outputs, and its state after the last step."""
+        """Outputs of one layer in one direction, and its last state."""
         suffix = f"_l{{layer}}" + ("_reverse" if way else "")
         w_ih, w_hh, b_ih, b_hh = (
             getattr(self, part + suffix, None)
@@ -64,7 +64,8 @@ _LSTM = _LAYERS.format(
     last="tuple(torch.stack(part) for part in zip(*last))",
     first="""zeros = x.new_zeros(x.shape[1], self.size)
         index = layer * self.ways + way
-        h, c = (part.unbind(0)[index] for part in state) if state else (zeros, zeros)""",
+        given = [part.unbind(0)[index] for part in state] if state else None
+        h, c = given or (zeros, zeros)""",
     cell="""\
             i, f, g, o = (step + hidden).chunk(4, -1)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
@@ -75,10 +76,12 @@ _GRU = _LAYERS.format(
     name="GRU",
     but="",
     last="torch.stack(last)",
-    first="""index, given = layer * self.ways + way, state is not None
-        h = state.unbind(0)[index] if given else x.new_zeros(x.shape[1], self.size)""",
+    first="""h = x.new_zeros(x.shape[1], self.size)
+        if state is not None:
+            h = state.unbind(0)[layer * self.ways + way]""",
     cell="""\
-            (i_r, i_z, i_n), (h_r, h_z, h_n) = step.chunk(3, -1), hidden.chunk(3, -1)
+            i_r, i_z, i_n = step.chunk(3, -1)
+            h_r, h_z, h_n = hidden.chunk(3, -1)
             z = torch.sigmoid(i_z + h_z)
             n = torch.tanh(i_n + torch.sigmoid(i_r + h_r) * h_n)
             h = n + z * (h - n)""",
@@ -89,8 +92,8 @@ MODULES: dict[str, str] = {
     "_thnn_fused_lstm_cell": _LSTM,
     "_thnn_fused_gru_cell": _GRU,
     "native_batch_norm": '''\
-# Covers BatchNorm1d, 2d and 3d, training and eval; momentum must be a number, as it is by
-# default. Does not cover SyncBatchNorm: the statistics are those of one process.
+# Covers BatchNorm1d, 2d and 3d, training and eval, with a number as momentum.
+# Does not cover SyncBatchNorm: the statistics are those of one process.
 class BatchNorm(torch.nn.BatchNorm2d):
     """nn.BatchNorm1d, 2d and 3d: same arguments and state_dict."""
 
@@ -122,10 +125,10 @@ class BatchNorm(torch.nn.BatchNorm2d):
         self.num_batches_tracked.add_(1)
 ''',
     "grid_sampler_2d": '''\
-# Covers mode="bilinear" with padding_mode "zeros" or "border" and either align_corners, of
-# 4-D images. Does not cover mode "nearest" and "bicubic", and padding_mode "reflection".
+# Covers mode="bilinear" with padding_mode "zeros" or "border", align_corners,
+# and images in 4 dimensions. Does not cover other modes and paddings.
 def grid_sample(image, grid, padding_mode="zeros", align_corners=False):
-    """F.grid_sample: a point weighs the (at most two) rows and columns around it."""
+    """F.grid_sample: each point weighs the two rows and columns beside it."""
     c, h, w = image.shape[1:]
     x, y = (
         (v.float().flatten(1) + 1) * (size - 1) / 2
@@ -135,14 +138,13 @@ def grid_sample(image, grid, padding_mode="zeros", align_corners=False):
     )
     if padding_mode == "border":
         x, y = x.clamp(0, w - 1), y.clamp(0, h - 1)
+    rows, columns = (torch.arange(size, device=x.device) for size in (h, w))
     across, down = (
-        torch.relu(
-            -(v[:, None] - torch.arange(size, device=v.device)[:, None]).abs() + 1
-        ).to(image.dtype)
-        for v, size in ((x, w), (y, h))
+        torch.relu(-(v[:, None] - places[:, None]).abs() + 1).to(image.dtype)
+        for v, places in ((x, columns), (y, rows))
     )
-    columns = (image.flatten(1, 2) @ across).unflatten(1, (c, h))
-    sampled = (columns * down[:, None]).sum(2)
+    blended = (image.flatten(1, 2) @ across).unflatten(1, (c, h))
+    sampled = (blended * down[:, None]).sum(2)
     return sampled.view(len(image), c, *grid.shape[1:3])
 ''',
 }

@@ -130,7 +130,7 @@ def test_every_op_of_the_evidence_is_explained(op: str) -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_line_is_wider_than_asked(width: int) -> None:
-    for op in ("sort", "lgamma", "mm", "native_batch_norm", "add"):
+    for op in ("sort", "lgamma", "mm", "native_batch_norm", "add", "lstm", "gru", "grid_sampler_2d"):
         # Source to be copied is not wrapped, and fits into 80 columns.
         text = explained(op, width)
         text = text if width >= 80 else text.partition("Whole code")[0]

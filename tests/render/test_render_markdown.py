@@ -191,7 +191,7 @@ def test_a_remedy_stands_once_and_later_findings_refer_to_it() -> None:
     out = render(judged(base("a", findings=merge([*places(7), *back]))))
     assert out.count("Instead: A newer release may have the kernel") == 1
     assert out.count("Instead: as in 1.") == 1
-    assert out.count("```python\nclass BatchNorm(torch.nn.BatchNorm2d):\n") == 1
+    assert out.count("\nclass BatchNorm(torch.nn.BatchNorm2d):\n") == 1
 
 
 def test_places_of_a_block_keep_their_own_way_to_reproduce_them() -> None:
