@@ -65,8 +65,8 @@ ecosystem: $(INSTALLED) ## Run all shipped checks against what their comments ex
 
 examples: ecosystem ## Likewise: their reports are in reports/examples/
 
-scripts: $(INSTALLED) ## Five training scripts under smoketest script, with the losses of plain CPU (2 minutes)
-	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/cli/test_script_command.py
+scripts: $(INSTALLED) ## Training scripts under smoketest script, with the losses of plain CPU, and one under torchrun (3 minutes)
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/cli/test_script_command.py tests/cli/test_script_ranks.py
 
 lint: $(INSTALLED) ## Style and types only
 	$(BIN)/ruff check .

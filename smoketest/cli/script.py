@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -18,6 +19,7 @@ from smoketest.cli.show import Form, printed
 if TYPE_CHECKING:
     from smoketest.config import Check
     from smoketest.findings import Report
+    from smoketest.supervise.handover import Rank
 
 __all__ = ["script"]
 
@@ -76,10 +78,56 @@ def script(
     )  # fmt: skip
     check = _check(name or _name_of(path), device, steps, warmup, timeout)
     folder = None if output == "-" else Path(output)
-    report = _run(check, path, given, folder, map_cuda=map_cuda, probe=probe, quiet=quiet, command=command,
+    rank = _rank(folder)
+    own = folder
+    if rank is not None and folder is not None:
+        own = _start_as(rank, folder, check.name)
+    report = _run(check, path, given, own, map_cuda=map_cuda, probe=probe, command=command,
+                  quiet=quiet or (rank is not None and rank.number > 0),
                   debug=debug or bool(context.find_root().params.get("debug")))  # fmt: skip
+    if rank is not None and folder is not None:
+        report = _of_all_ranks(rank, folder, report)
     _show(report, folder, form)
     raise typer.Exit(report.exit_code)
+
+
+def _rank(folder: Path | None) -> Rank | None:
+    """Which rank this is, where torchrun or the like started several of this command."""
+    from smoketest.supervise.handover import launched_as
+
+    rank = launched_as(os.environ, os.getppid())
+    if rank is not None and folder is None:
+        raise typer.BadParameter("ranks hand their reports over in a folder: name one", param_hint="--output")
+    return rank
+
+
+def _start_as(rank: Rank, folder: Path, name: str) -> Path:
+    """Where this rank writes; what an earlier launch left is out of the way."""
+    from smoketest.supervise.files import prepare_folder
+    from smoketest.supervise.handover import take_back
+
+    if rank.number == 0:
+        prepare_folder(folder / name)
+    take_back(rank, folder, name)
+    return rank.output(folder)
+
+
+def _of_all_ranks(rank: Rank, folder: Path, report: Report) -> Report:
+    """One report of all ranks. Those but the first hand theirs over, and end well whatever it says.
+
+    A launcher ends all ranks when one of them ends with an error: rank 0 would not come to its report.
+    """
+    from smoketest.cli.output import say
+    from smoketest.supervise.handover import gather, hand_over
+    from smoketest.supervise.run import write_report
+
+    if rank.number > 0:
+        hand_over(rank, folder, report.name)
+        raise typer.Exit(0)
+    whole = gather(rank, folder, report.name, report)
+    write_report(whole, folder / report.name)
+    say(f"ranks: {rank.size}, each one's own report is below {folder / 'ranks'}")
+    return whole
 
 
 def _refuse_what_is_no_file(path: Path) -> None:

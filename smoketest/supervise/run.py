@@ -52,7 +52,7 @@ from smoketest.supervise.strict import told, unexplained
 from smoketest.supervise.surroundings import look_around
 from smoketest.supervise.unfit import advised
 
-__all__ = ["Limits", "Options", "run_check"]
+__all__ = ["Limits", "Options", "run_check", "write_report"]
 
 _TICK = 0.1
 _OF_A_SCRIPT = "the state of a script is not ours to begin again from"
@@ -174,7 +174,7 @@ def _run_in(
         around = look_around(speaker(eagers), compiled)
         eagers = tuple(around.told(advised(eager, around.diagnosis)) for eager in eagers)
         report = _scrubbed(around.on(assemble(check, eagers, compiled, reference, _circumstances(options, held))))
-        _write(report, folder)
+        write_report(report, folder)
         if held.update:
             progress.note(f"baseline: {write_baseline(report, check, held, dt.datetime.now(dt.UTC).date())}")
     finally:
@@ -572,7 +572,12 @@ def _scrubbed(report: Report) -> Report:
     return scrub_report(report, **names_here())
 
 
-def _write(report: Report, folder: Path) -> None:
+def write_report(report: Report, folder: Path) -> None:
+    """Write ``report.json``, ``report.md`` and ``report.html`` into a folder, each whole or not at all.
+
+    Raises:
+        InternalError: that is not possible.
+    """
     from smoketest.render import render
 
     try:
