@@ -55,7 +55,7 @@ compiled: $(INSTALLED) ## torch.compile on the emulated device, GPT-2 too, the l
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_compile.py tests/devices/test_compile_running.py tests/devices/test_compile_errors.py
 
 ranks: $(INSTALLED) ## Training on 2 and 4 ranks of the emulated device, and runs of them with their reports, the long form (5 minutes)
-	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_process_group.py tests/devices/test_parallel_training.py tests/supervise/test_ranks.py
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_process_group.py tests/devices/test_parallel_training.py tests/supervise/test_ranks.py tests/cli/test_ranks_command.py
 
 first-contact: ## On a Trn2 or Trn3 machine, in the environment with torch-neuronx (docs/first-contact.md)
 	$(PYTHON) -m smoketest.first_contact

@@ -45,21 +45,24 @@ class Place:
     folder: Path
     environ: Mapping[str, str]
     double: Installed | None = None
-    _reports: dict[Device, Report] = field(default_factory=dict)
+    _reports: dict[str, Report] = field(default_factory=dict)
 
-    def report(self, device: Device = "neuron", *, more: str = "", seconds: float = 120) -> Report:
-        """What a run of the small model says; made once for each device."""
-        if device not in self._reports:
-            file = self.folder / f"{device}.yaml"
+    def report(
+        self, device: Device = "neuron", *, more: str = "", seconds: float = 120, name: str | None = None
+    ) -> Report:
+        """What a run of the small model says; made once for each device, or each name."""
+        name = name or device
+        if name not in self._reports:
+            file = self.folder / f"{name}.yaml"
             file.write_text(CHECK.format(workload=HERE / "small.py", more=f"device: {device}\n{more}"), "utf-8")
-            options = Options(output=self.folder / device, root=HERE, limits=Limits(device=seconds))
+            options = Options(output=self.folder / name, root=HERE, limits=Limits(device=seconds))
             with pytest.MonkeyPatch.context() as patch:
-                for name in os.environ.keys() - self.environ.keys():
-                    patch.delenv(name)
-                for name, value in self.environ.items():
-                    patch.setenv(name, value)
-                self._reports[device] = run_check(load_check(file), options)
-        return self._reports[device]
+                for variable in os.environ.keys() - self.environ.keys():
+                    patch.delenv(variable)
+                for variable, value in self.environ.items():
+                    patch.setenv(variable, value)
+                self._reports[name] = run_check(load_check(file), options)
+        return self._reports[name]
 
     def output(self, program: str) -> str:
         """What a Python program prints there."""

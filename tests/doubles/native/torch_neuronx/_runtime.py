@@ -107,7 +107,8 @@ class Runtime:
             time.sleep(3600)
         if BEHAVIOUR["device"] == "dies":
             os.kill(os.getpid(), signal.SIGSEGV)
-        core = (_HERE / "core.lock").open("w")
+        rank = os.environ.get("LOCAL_RANK", "0")  # the core of a rank is that of its number. [USER-B4]
+        core = (_HERE / ("core.lock" if rank == "0" else f"core{rank}.lock")).open("w")
         try:
             fcntl.flock(core, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
