@@ -119,7 +119,7 @@ def _of_all_ranks(rank: Rank, folder: Path, report: Report) -> Report:
     """
     from smoketest.cli.output import say
     from smoketest.supervise.handover import gather, hand_over
-    from smoketest.supervise.run import write_report
+    from smoketest.supervise.written import write_report
 
     if rank.number > 0:
         hand_over(rank, folder, report.name)

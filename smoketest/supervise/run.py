@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from smoketest.config import Check
 from smoketest.config.paths import refuse_other_than_utf8
-from smoketest.errors import InternalError
 from smoketest.findings import NotChecked, Report
 from smoketest.findings.cost import Plan
 from smoketest.findings.report import Environment
@@ -27,7 +26,7 @@ from smoketest.supervise import protocol
 from smoketest.supervise.assemble import Circumstances, assemble
 from smoketest.supervise.baselines import Held, read_baseline, write_baseline
 from smoketest.supervise.early import early_imports
-from smoketest.supervise.files import CappedLog, Journal, PassedFile, locked, prepare_folder, write_atomically
+from smoketest.supervise.files import CappedLog, Journal, PassedFile, locked, prepare_folder
 from smoketest.supervise.launched import LaunchedRanks
 from smoketest.supervise.names import names_here
 from smoketest.supervise.opening import not_answering, noted, without_it
@@ -51,8 +50,9 @@ from smoketest.supervise.signals import Interrupts
 from smoketest.supervise.strict import told, unexplained
 from smoketest.supervise.surroundings import look_around
 from smoketest.supervise.unfit import advised
+from smoketest.supervise.written import write_report
 
-__all__ = ["Limits", "Options", "run_check", "write_report"]
+__all__ = ["Limits", "Options", "run_check"]
 
 _TICK = 0.1
 _OF_A_SCRIPT = "the state of a script is not ours to begin again from"
@@ -570,20 +570,3 @@ def _scrubbed(report: Report) -> Report:
     from smoketest.render.scrub import scrub_report
 
     return scrub_report(report, **names_here())
-
-
-def write_report(report: Report, folder: Path) -> None:
-    """Write ``report.json``, ``report.md`` and ``report.html`` into a folder, each whole or not at all.
-
-    Raises:
-        InternalError: that is not possible.
-    """
-    from smoketest.render import render
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)  # user code may have removed it
-        write_atomically(folder / "report.json", render(report, "json"))
-        write_atomically(folder / "report.md", render(report, "markdown"))
-        write_atomically(folder / "report.html", render(report, "html"))
-    except OSError as error:
-        raise InternalError(f"the report cannot be written to {folder}: {error.strerror}") from None

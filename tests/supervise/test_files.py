@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from smoketest.errors import ConfigError
+from smoketest.errors import ConfigError, InternalError
+from smoketest.findings import Report
 from smoketest.supervise import files
 from smoketest.supervise.files import CappedLog, Journal, PassedFile, prepare_folder, write_atomically
+from smoketest.supervise.written import write_report
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -108,3 +110,25 @@ def test_a_passed_file_has_no_name_and_is_read_by_a_process_that_got_its_number(
     assert file.read() == b"SAID BY THE PARENT"
     assert os.fstat(file.number).st_nlink == 0, "nothing is left of it in any folder"
     file.close()
+
+
+def test_a_page_that_cannot_be_made_costs_nothing_of_what_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = Report.model_validate({
+        "name": "net", "created": "2026-12-01T00:00:00Z", "status": "pass", "exit_code": 0, "headline": "clean",
+        "device": {"kind": "cpu"}, "environment": {}, "workload": {}, "eager": {"status": "ran"},
+        "compile": {"status": "skipped"}, "parity": {"status": "skipped"},
+    })  # fmt: skip
+    write_report(report.model_copy(update={"headline": "of an earlier run"}), tmp_path)
+
+    def no_memory(report: Report) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr("smoketest.render.markdown.render", no_memory)
+    with pytest.raises(InternalError) as caught:
+        write_report(report, tmp_path)
+    told = f"report.md cannot be made: MemoryError; what was found is in {tmp_path / 'report.json'}"
+    assert caught.value.message == told
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", "report.html"}
+    assert not any("of an earlier run" in path.read_text() for path in tmp_path.iterdir())
