@@ -13,13 +13,29 @@ from collections.abc import Mapping
 
 from smoketest.findings.identity import functional_base
 
-__all__ = ["ADVICE", "LOWERS_WITH", "REWRITES", "RUNS_IN", "is_rewrite", "looked_up", "remedy_at", "remedy_for"]
+__all__ = [
+    "ADVICE",
+    "LINALG_UNCHECKED",
+    "LOWERS_WITH",
+    "REWRITES",
+    "RUNS_IN",
+    "is_rewrite",
+    "looked_up",
+    "remedy_at",
+    "remedy_for",
+]
 
 RUNS_IN = "torch-neuronx-prerelease-2026-04"
 """The operator profile that has kernels for every op of the rewrites' first pieces of code; a test holds that."""
 
 LOWERS_WITH = "torch-mlir 20261001"
 """What lowers every op of them; the same test."""
+
+LINALG_UNCHECKED = (
+    "Use the form that leaves its error code on the device: `torch.linalg.solve_ex`, `inv_ex`, `cholesky_ex`,"
+    " `lu_factor_ex`, each with a result `info`."
+)
+"""Of `aten::_linalg_check_errors`, which reads the error code on the host and is no part of the computation."""
 
 REWRITES: dict[str, str] = {
     # Angles and vectors
@@ -110,7 +126,8 @@ REWRITES: dict[str, str] = {
     "reflection_pad1d": "Write `torch.cat((x[..., 1 : k + 1].flip(-1), x, x[..., -k - 1 : -1].flip(-1)), -1)`, once for"
     " each dimension: the backward of the padding op has no kernel.",
     # Activations
-    "_prelu_kernel": "Write `torch.relu(x) - w * torch.relu(-x)`.",
+    "_prelu_kernel": "Write `torch.relu(x) - w * torch.relu(-x)`; with a weight per channel w is"
+    " weight.view(-1, 1, 1) for images, and for nn.PReLU a module of your own does it.",
     "leaky_relu": "Write `torch.relu(x) - slope * torch.relu(-x)`.",
     "elu": "Write `scale * (torch.relu(x) + alpha * (torch.exp(-torch.relu(-x) * slope) - 1))`. In ELU scale and slope"
     " are 1; in SELU scale is 1.0507009873554805, alpha 1.6732632423543772 and slope 1; in CELU scale is 1 and slope"
@@ -195,14 +212,16 @@ ADVICE: dict[str, str] = {
     " them padded to a maximum, with the inverse index.",
     "grid_sampler_3d": "No short rewrite: weigh by one hat function for each axis, as smoketest explain grid_sampler_2d"
     " shows it for images.",
-    "_ctc_loss": "No short rewrite. Move the log-probabilities to the CPU once per step on purpose and accept it under"
-    " gate.allow.",
+    "_ctc_loss": "No short rewrite. Move the log-probabilities to the CPU once per step on purpose, with .cpu() before"
+    " the loss, which autograd follows, and accept it under gate.allow.",
     "normal": "Draw random numbers on the CPU, as part of the batch, and pass them in; initialize weights before the"
     " model is moved. The device draws on the CPU anyway, so seeds keep their meaning.",
     "multinomial": "Sample on the CPU from probabilities moved there once per step, or as part of the batch.",
-    "linspace": "Make it once on the CPU and keep it as a buffer.",
+    "linspace": "Make it once on the CPU and keep it as a buffer: self.register_buffer in the module's __init__, and in"
+    " forward the attribute.",
     "linalg_cholesky_ex": "No rewrite: the device has no dense factorization or solver. Do it on the CPU on purpose,"
-    " once per step, and accept it under gate.allow; for 2 x 2 and 3 x 3 matrices write the formula out.",
+    " once per step: move what goes in with .cpu(), compute, and move what comes out back with .to(x.device), which"
+    " autograd follows; and accept it under gate.allow. For 2 x 2 and 3 x 3 matrices write the formula out.",
     "_fft_c2c": "No short rewrite: split real and imaginary parts and multiply by the cosine and sine matrices of the"
     " fixed length. A causal convolution of length L by FFT is better written as F.conv1d(F.pad(u, (L - 1, 0)),"
     " kernel.flip(-1)[:, None], groups=channels): conv1d does not flip its kernel.",

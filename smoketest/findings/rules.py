@@ -45,13 +45,16 @@ _ALL = (
     Rule("NST107", "moved", "deny", "moving the model changed it",
          "Register the tensor as a parameter or buffer, and tie weights again after the move."),
     Rule("NST201", "lowering", "by_grounds", "op fails lowering",
-         "Rewrite the op with ones that lower, or keep it out of the compiled region."),
+         "Rewrite the op with ones that lower, or keep it out of the compiled region: in a function of its own under"
+         " `@torch.compiler.disable`, which runs it eagerly and ends the graph there."),
     Rule("NST202", "lowering", "deny", "graph cannot be imported",
-         "Remove the higher-order op or the symbolic value from the compiled region."),
+         "Keep the line out of the compiled region: in a function of its own under `@torch.compiler.disable`, which"
+         " runs it eagerly and ends the graph there."),
     Rule("NST203", "lowering", "deny", "the Neuron compiler rejects the graph",
          "Follow the remedy documented for the error code."),
     Rule("NST204", "graph_break", "warn", "graph break, or a frame Dynamo skipped",
-         "Rewrite the line so that it can be traced; fullgraph=True turns breaks into errors."),
+         "Rewrite the line with tensor ops alone, or move it out of forward. `torch.compile(model, fullgraph=True)`"
+         " raises at a break, so that no new one goes unseen."),
     Rule("NST205", "recompile", "warn", "compiled again",
          "Make what the guard names the same in every call: pad or bucket shapes, keep numbers read from tensors as"
          " tensors, set attributes before the first call, and call in one mode."),

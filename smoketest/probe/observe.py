@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from smoketest.findings import Observation, Site, SitePolicy
+from smoketest.findings.breaks import about_break
+from smoketest.findings.remedies import LINALG_UNCHECKED
 from smoketest.operators.reported_lowering import reported_lowering
 from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin
 from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref, Symbolic, TensorSpec, inputs_of, one_op
@@ -170,6 +172,7 @@ def limited(graph: CapturedGraph, node: NodeSpec, met: Sequence[Limit], policy: 
 
 def not_importable(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> Observation:
     """NST202 for a higher-order op or a Python function that the importer does not know."""
+    remedy = None
     if isinstance(node.target, HigherOrder):
         name = node.target.name
         message = f"Higher-order operation '{name}' not implemented in the FxImporter (tried '_import_hop_{name}')"
@@ -178,6 +181,7 @@ def not_importable(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> 
         )
         if held is not None:
             message += f"; PyTorch puts it around {held}"
+            remedy = LINALG_UNCHECKED if "_linalg_check_errors" in held else None
     else:
         name = str(node.target).removeprefix("unknown:")
         message = f"the importer does not know the function {name}, which the graph calls"
@@ -194,6 +198,7 @@ def not_importable(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy) -> 
         witnesses=WITNESS,
         stage="captured",
         message=message,
+        remedy=remedy,
     )
 
 
@@ -320,7 +325,7 @@ def _gave_up(message: str, break_id: str | None, site: Site | None) -> Observati
     if break_id == _TWO_DEVICES:
         return replace(_about("NST204", message, break_id, site), remedy=_BESIDE_THE_REST)
     if break_id not in _DATA_DEPENDENT:
-        return _about("NST204", message, break_id, site)
+        return replace(_about("NST204", message, break_id, site), remedy=about_break(message))
     named = _OPERATOR.search(message)
     op = None
     if named is not None:

@@ -273,7 +273,7 @@ def cause(finding: Finding) -> str:
 
 def reached(finding: Finding) -> str | None:
     """How far up the lowering ladder it got; None where that is no question, as for a graph break."""
-    if not finding.stage or finding.rule in ("NST204", "NST205"):
+    if not finding.stage or finding.rule in ("NST204", "NST205", "NST206"):
         return None
     if finding.stage not in _STAGES:
         return finding.stage

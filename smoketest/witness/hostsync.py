@@ -10,6 +10,8 @@ import torch
 import torch.distributions
 from torch import Tensor
 
+from smoketest.findings.remedies import LINALG_UNCHECKED
+
 __all__ = ["sync_cause", "sync_message", "sync_remedy", "waits_in"]
 
 _MASKS = (torch.bool, torch.uint8)
@@ -46,8 +48,7 @@ _REMEDIES = {
     "read": "Choose with `torch.where` instead of `if`, keep numbers as tensors, and read what is printed once in many"
     " steps.",
     "copy": "Keep the tensor on the device, or copy it once in many steps.",
-    "check": "Use the form that leaves its error code on the device: `torch.linalg.solve_ex`, `inv_ex`, `cholesky_ex`,"
-    " `lu_factor_ex`, each with a result `info`.",
+    "check": LINALG_UNCHECKED,
     "inside": "The op itself asks for the value. Write what it computes with ops that do not (smoketest explain names"
     " a rewrite where there is one), or accept it under gate.allow with a reason.",
     "size": _SAME_SIZE,
