@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,15 @@ def run(folder: Path, parallel: dict[str, Any] | None, how: str = "behave", time
         "device": "emulated",
         "compile": {"enabled": False},
     })  # fmt: skip
-    return run_check(check, Options(output=folder, root=HERE, limits=Limits(grace=1)))
+    report = run_check(check, Options(output=folder, root=HERE, limits=Limits(grace=1)))
+    assert [pid for pid in started(folder) if Path(f"/proc/{pid}").exists()] == [], "no rank outlives the run"
+    return report
+
+
+def started(folder: Path) -> list[int]:
+    """The process ids of all workers, as they told them."""
+    events = [json.loads(line)["event"] for line in (folder / "net" / "log" / "events.jsonl").read_text().splitlines()]
+    return [event["pid"] for event in events if event["event"] == "hello"]
 
 
 def losses(report: Report) -> list[float | None]:
