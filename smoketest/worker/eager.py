@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -11,7 +10,6 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from smoketest.devices.cpu import CpuDevice
 from smoketest.devices.emulated.adapter import EmulatedAdapter
 from smoketest.errors import SmoketestError
 from smoketest.findings import Observation, merge
@@ -39,15 +37,17 @@ from smoketest.witness.untraced import Waits, artefacts, believed, unseen_waits
 from smoketest.witness.warnings import FallbackWarnings
 from smoketest.worker import badvalues, copied, describe, exchange, sizing
 from smoketest.worker.again import StepAgain
+from smoketest.worker.blame import blame_user_code
 from smoketest.worker.clock import StepClock
 from smoketest.worker.compilations import compilations, has_compiled
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastOp
 from smoketest.worker.unheard import not_heard
+from smoketest.worker.unseen import let_past, not_shown
 from smoketest.workload import Workload, build
 from smoketest.workload.moving import tensors_in
 from smoketest.workload.optimizers import each
-from smoketest.workload.usercode import blame_user, of_user_code, summary_of, users_line
+from smoketest.workload.usercode import of_user_code, summary_of, users_line
 from smoketest.workload.workload import StepPhase, loss_value
 
 __all__ = ["EagerRun", "run"]
@@ -406,7 +406,7 @@ class EagerRun:
     def give_up(self, error: BaseException, workload: Workload | None, index: int | None, role: Role | None) -> None:
         """The step raised. The user's mistake if plain CPU raises too, else a finding about the device."""
         phase = self.context.phase
-        self.check_on_cpu(error, index)
+        blame_user_code(self.job, error, index, phase)
         if workload is not None and index is not None and role != "traced" and self.op_of(error) is None:
             self.tell_failure(error, phase)  # already now: making the step again may be the process's last work
             self.locate(workload, index)
@@ -432,25 +432,6 @@ class EagerRun:
         op, seen = self.blamed
         return op if seen is not None and (seen is error or _words(seen) == _words(error)) else None
 
-    def check_on_cpu(self, error: BaseException, index: int | None) -> None:
-        """Raise the user's error if the same step fails on plain CPU, too."""
-        if self.job.device.kind == "cpu":
-            raise blame_user(error, _work(self.context.phase)) from error
-        here: list[StepPhase] = ["setup"]
-
-        @contextmanager
-        def marker(phase: StepPhase) -> Iterator[None]:
-            here[:] = [phase]
-            yield
-
-        try:
-            with warnings.catch_warnings():  # what the user's code warned of, it warns of again
-                build(self.job.check, CpuDevice()).step(index or 0, marker)
-        except SmoketestError:
-            raise
-        except BaseException as on_cpu:
-            raise blame_user(on_cpu, f"{_work(here[0])}, on plain CPU,") from on_cpu
-
     def locate(self, workload: Workload, index: int) -> None:
         """Make the step again on the emulated device under the witnesses: an untraced step does not tell op and line.
 
@@ -472,8 +453,12 @@ class EagerRun:
         traced = self.evidence.traced
         over = self.job.check.witnesses.dispatch and any(step.role == "traced" for step in self.steps)
         if self.job.device.kind != "cpu":
-            self.note_what_is_not_seen(over)
-            self.note_limits()
+            stayed = self.move.harmless(self.stray_use) if self.move is not None else None
+            for what, why in (
+                *not_shown(self.job.check.witnesses, traced, over, self.hidden_threads, stayed),
+                *let_past(self.job.device),
+            ):
+                self.job.note(what, why)
         self.blamed = (None, None)  # an exception keeps tensors alive
         calls = sum(seen.count for seen in traced.values())
         of_the_host = sum(seen.count for key, seen in traced.items() if not key.on_device)
@@ -498,47 +483,6 @@ class EagerRun:
     def could_tell(self) -> bool:
         """Whether any witness knew where each call of the traced step ran."""
         return self.tracker.exists or self.evidence.counted_by == "kernels" or self.job.device.kind == "cpu"
-
-    def note_what_is_not_seen(self, over: bool) -> None:
-        """Tell what the traced step did not show.
-
-        Args:
-            over: whether there is one that came to its end.
-        """
-        if not self.job.check.witnesses.dispatch:
-            return  # `not_heard` has told it
-        if not over:
-            self.job.note("lines, counts and host synchronisation", "no traced step came to its end")
-            return
-        if self.hidden_threads:
-            self.job.note(
-                "lines and counts of ops in threads that the user's code starts",
-                f"the dispatch mode does not see them; in the traced step ops ran in {self.hidden_threads} of them",
-            )
-        elif not reconcile.reached_the_device(self.evidence.traced):
-            self.job.note(
-                "fallbacks", "no op of forward or backward ran on the device: is the model moved by model.to(device)?"
-            )
-        stayed = self.move.harmless(self.stray_use) if self.move is not None else None
-        if stayed is not None:
-            self.job.note("tensors that stayed on the CPU when the model was moved, for other steps than these", stayed)
-        unseen = hidden.summary(self.evidence.traced)
-        if unseen is not None:
-            why = f"no witness sees into kernels, and in a pre-release of April 2026 {unseen}"
-            self.job.note("host work hidden in native ops, 64-bit floats apart", why)
-
-    def note_limits(self) -> None:
-        """Tell which limits of the backend the run met, and was let past: possible problems."""
-        device = self.job.device
-        let_past = device.limits_let_past() if isinstance(device, EmulatedAdapter) else []
-        if let_past:
-            effects = "; ".join(f"{limit.what}: {limit.effect}" for limit in let_past)
-            self.job.note(
-                "limits of the device that this model met, possible problems",
-                f"only a pre-release is known to have them, and without --strict-limits they do not act: {effects}",
-            )
-        for rule in device.device.met_rules if isinstance(device, EmulatedAdapter) else []:
-            self.job.note(f"process groups of the device: {rule.what}", f"here it went well; {rule.effect}")
 
 
 class _Tracing:
@@ -587,8 +531,3 @@ def _say_nothing(phase: StepPhase) -> None:
 
 def _words(error: BaseException) -> tuple[type, str]:
     return type(error), summary_of(error)
-
-
-def _work(phase: str | None) -> str:
-    """What was being done in a phase, for a message."""
-    return "moving the batch to the device" if phase == "setup" else "the training step"
