@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, WithJsonSchema
 
 __all__ = [
     "Allow",
@@ -39,6 +39,13 @@ MOST_RANKS = 64
 """Processes of one machine: a Trn2 instance has 64 logical cores."""
 
 
+if TYPE_CHECKING:
+    Free = Any
+else:
+    Free = Annotated[JsonValue, WithJsonSchema({})]  # to an editor it is any value
+"""What the user's code is given as it stands, so of the types only that reach a worker unchanged: no date."""
+
+
 class Part(BaseModel):
     """Base of the parts of a check: frozen and closed, so that a misspelt key is an error."""
 
@@ -49,9 +56,9 @@ class Model(Part):
     """``target`` makes the module; ``config`` is built first and passed to it as first argument."""
 
     target: str
-    config: dict[str, Any] | None = None
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+    config: dict[str, Free] | None = None
+    args: list[Free] = []
+    kwargs: dict[str, Free] = {}
     dtype: WeightDType | None = None
 
 
@@ -91,7 +98,7 @@ class Loss(Part):
     name: str
     input: str = "output"
     target: str
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Free] = {}
 
 
 def _loss_form(value: Any) -> str:
@@ -107,11 +114,13 @@ class Optimizer(Part):
 
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
 
+    __pydantic_extra__: dict[str, Free]
+
     name: str | None = None
     target: str | None = None
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Free]:
         """The keyword arguments for the optimizer's class."""
         return dict(self.model_extra or {})
 

@@ -27,6 +27,7 @@ _EXPECTED = {
     "model_type": "a mapping, as in {key: value}",
     "date_type": "a date, as in 2027-03-31",
     "is_instance_of": "a path",
+    "invalid-json-value": "text (in quotes), a number, a list or a mapping",
 }
 # The first ones are PyTorch's own (torch.long is torch.int64); the others are what people write for short.
 _SHORT_DTYPES = {

@@ -55,6 +55,11 @@ BASE = "model: {target: net.py:Net}\nbatch: {target: net.py:make_batch}\nloss: o
 TENSORS = "model: {target: net.py:Net}\nbatch: {tensors: {x: {shape: [6, 3]}}}\nloss: output.loss\n"
 
 WRONG = [
+    (BASE + "optimizer: {name: SGD, lr: 2000-01-01}\n",
+     "c.yaml:4:28: optimizer.lr: expected text (in quotes), a number, a list or a mapping, found the date 2000-01-01"),
+    (BASE.replace("Net}", "Net, kwargs: {since: [2020-01-01]}}"),
+     "c.yaml:1:46: model.kwargs.since[0]: expected text (in quotes), a number, a list or a mapping,"
+     " found the date 2020-01-01"),
     (BASE + "parallel: dpd\n",
      "c.yaml:4:11: parallel.kind: expected 'ddp', 'fsdp2' or 'tp', found the text 'dpd'\n  hint: did you mean 'ddp'?"),
     (BASE + "parallel: {kind: fsdp2, nproc: 0}\n",
