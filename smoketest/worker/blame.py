@@ -10,6 +10,7 @@ from smoketest.devices.cpu import CpuDevice
 from smoketest.errors import SmoketestError
 from smoketest.worker.job import Job
 from smoketest.workload import build
+from smoketest.workload.parts import parts_in
 from smoketest.workload.usercode import blame_user
 from smoketest.workload.workload import StepPhase
 
@@ -37,9 +38,10 @@ def blame_user_code(job: Job, error: BaseException, index: int | None, phase: st
         here[:] = [entered]
         yield
 
+    parts = parts_in(job.check) if job.ranks is not None else 1  # an op may refuse the shapes of a part alone
     try:
         with warnings.catch_warnings():  # what the user's code warned of, it warns of again
-            build(job.check, CpuDevice()).step(index or 0, marker)
+            build(job.check, CpuDevice(), parts=parts).step(index or 0, marker)
     except SmoketestError:
         raise
     except BaseException as on_cpu:

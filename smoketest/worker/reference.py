@@ -38,6 +38,7 @@ from smoketest.worker.job import Job
 from smoketest.worker.record import Record, record_step
 from smoketest.workload import build
 from smoketest.workload.optimizers import names_of
+from smoketest.workload.parts import parts_in
 from smoketest.workload.usercode import summary_of
 from smoketest.workload.workload import StepPhase, loss_value
 
@@ -124,7 +125,8 @@ class _Reference:
         self._repeated: bool | None = None  # see `_repeats`
         self._draws = False  # whether any step drew random numbers
         self._weights: dict[str, torch.Tensor] = {}
-        self._workload = build(job.check, CpuDevice(), self._moving)
+        self._parts = parts_in(job.check) if job.losses is not None else 1
+        self._workload = build(job.check, CpuDevice(), self._moving, parts=self._parts)
         self._workload.make_batch(0)  # as the eager part does before its first step
 
     def compare(self) -> _Compared:
@@ -169,7 +171,7 @@ class _Reference:
         return compared
 
     def _of_ranks(self) -> str | None:
-        """Why several ranks need not give what one process gives for the whole batch; None where they must."""
+        """Why several ranks need not give what one process gives for their parts; None where they must."""
         if self._draws:
             return (
                 "the steps draw random numbers (dropout?), and every rank draws its own: switch them off for a"
@@ -308,6 +310,12 @@ class _Reference:
         first = losses_apart(self._told.losses, losses, allowed)
         if first is None:
             return None
+        if self._parts > 1 and not self._workload.is_split:
+            raise _Incomparable(
+                f"the loss of step {first + 1} is not that of one process on the whole batch: a custom train_step"
+                " cannot be made of the ranks' parts there, and the step's loss may not be a plain mean over the batch;"
+                " not compared"
+            )
         self._job.emit(PhaseStarted(name="rounding"))
         own = len(losses) - (self._told.record is not None and self._told.index < len(losses))
         again = self._other_losses(own, None, tolerances)
@@ -327,7 +335,7 @@ class _Reference:
 
     def _other_losses(self, count: int, seed: int | None, tolerances: Tolerances) -> list[float | None]:
         """Losses of a run that begins with parameters off by a rounding error; the same ones where `seed` is None."""
-        workload = build(self._job.check, CpuDevice())
+        workload = build(self._job.check, CpuDevice(), parts=self._parts)
         workload.make_batch(0)
         generator = torch.Generator("cpu").manual_seed(seed or 0)
         with torch.no_grad():

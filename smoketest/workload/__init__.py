@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["Workload", "build"]
 
 
-def build(check: Check, device: Device, moving: Moving = unwatched, ranks: Ranks | None = None) -> Workload:
+def build(
+    check: Check, device: Device, moving: Moving = unwatched, ranks: Ranks | None = None, parts: int = 1
+) -> Workload:
     """The workload of `check` on `device`; `moving` is entered around the move of the model.
 
-    With `ranks` it is what one of them trains.
+    With `ranks` it is what one of them trains; with `parts` its step divides each batch into so many, as ranks do.
 
     Raises `UserCodeError` where the user's code does not give one.
     """
-    return build_workload(check, device.torch_device, moving, ranks)
+    return build_workload(check, device.torch_device, moving, ranks, parts)

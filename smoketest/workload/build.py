@@ -52,7 +52,9 @@ def unwatched(model: nn.Module) -> AbstractContextManager[object]:
     return contextlib.nullcontext()
 
 
-def build_workload(check: Check, torch_device: str, moving: Moving = unwatched, ranks: Ranks | None = None) -> Workload:
+def build_workload(
+    check: Check, torch_device: str, moving: Moving = unwatched, ranks: Ranks | None = None, parts: int = 1
+) -> Workload:
     """Make the model, batches, loss and optimizer of `check`.
 
     The model is built on the CPU, so that the same seed gives the same weights for every device, then moved. A model
@@ -63,6 +65,7 @@ def build_workload(check: Check, torch_device: str, moving: Moving = unwatched, 
         torch_device: ``neuron`` or ``cpu``.
         moving: entered around the move, with the model.
         ranks: this process among several that train the model together.
+        parts: into how many parts a step divides each batch, see `Workload`.
 
     Raises:
         UserCodeError: an import or a constructor raises, or gives what cannot be used.
@@ -95,6 +98,7 @@ def build_workload(check: Check, torch_device: str, moving: Moving = unwatched, 
         lazy=lazy,
         spread=spread,
         ranks=ranks,
+        parts=parts,
     )
 
 

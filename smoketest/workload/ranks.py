@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from smoketest.config.models import Check, Parallel
-from smoketest.errors import UserCodeError
-from smoketest.workload.moving import change_tensors, tensors_in
 from smoketest.workload.parallel import clip_grad_norm, parallelize
+from smoketest.workload.parts import part_of
 
-__all__ = ["Ranks", "join", "part_of"]
+__all__ = ["Ranks", "join"]
 
 _BEYOND = 60
 """Seconds that a collective waits longer than the run does: the supervisor ends a run that hangs, and says who does."""
@@ -61,34 +60,3 @@ def join(check: Check) -> Ranks:
     ranks = Ranks(check.parallel, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     dist.init_process_group("neuron", timeout=dt.timedelta(seconds=check.training.timeout + _BEYOND))
     return ranks
-
-
-def part_of(batch: Any, rank: int, size: int) -> Any:
-    """Part `rank` of `size` equal parts of a batch, along the first dimension of its tensors.
-
-    A tensor without dimensions, or whose first one is 1, is the same on every rank, and so is what is no tensor.
-
-    Raises:
-        UserCodeError: the tensors are of different first dimensions, or of one that `size` does not divide.
-    """
-    sizes = sorted({len(tensor) for tensor in tensors_in(batch) if _is_divided(tensor)})
-    if len(sizes) > 1:
-        raise UserCodeError(
-            f"the batch cannot be split for {size} ranks: its tensors have the first dimensions"
-            f" {', '.join(map(str, sizes))}",
-            hint="give tensors whose first dimension is that of the batch, or use --nproc 1",
-        )
-    if sizes and sizes[0] % size:
-        raise UserCodeError(
-            f"the batch cannot be split for {size} ranks: its first dimension, {sizes[0]}, is no multiple of {size}",
-            hint=f"make batches of a multiple of {size}, or use another --nproc",
-        )
-
-    def part(tensor: Tensor) -> Tensor:
-        return tensor.chunk(size)[rank] if _is_divided(tensor) else tensor
-
-    return change_tensors(batch, part)
-
-
-def _is_divided(tensor: Tensor) -> bool:
-    return tensor.dim() > 0 and len(tensor) > 1

@@ -19,6 +19,7 @@ from smoketest.workload import optimizers
 from smoketest.workload.batches import BatchMaker, call_for, explain_call
 from smoketest.workload.losses import LossFunction, checked_loss
 from smoketest.workload.moving import move
+from smoketest.workload.parts import part_of
 
 if TYPE_CHECKING:
     from smoketest.workload.ranks import Ranks
@@ -55,6 +56,9 @@ class Workload:
         device: name of the PyTorch device, ``neuron`` or ``cpu``.
         spread: what is called in place of the model where several ranks train it, such as its DDP wrapper.
         ranks: this process among several; None where it is the only one.
+        parts: into how many a step divides each batch, as so many ranks do: the step is made of the mean of the parts'
+            losses, which need not be the loss of the whole batch (padding, class weights). A custom train_step gets the
+            whole batch all the same: nobody else knows how to put its parts together.
         lazy: modules that got their parameters in a forward on the CPU, before the model was moved.
     """
 
@@ -70,6 +74,7 @@ class Workload:
     lazy: tuple[str, ...] = ()
     spread: nn.Module | None = None
     ranks: Ranks | None = None
+    parts: int = 1
 
     def step(self, index: int, marker: PhaseMarker = no_marker) -> list[Any]:
         """Make optimizer step `index` (from 0), with all its micro-batches.
@@ -78,8 +83,8 @@ class Workload:
         mistake is a `UserCodeError`.
 
         Returns:
-            The losses of the micro-batches, tensors of one element still on the device. Reading them waits for the
-            device, so the caller does it when the step is over.
+            The losses of the micro-batches, or of their parts, tensors of one element still on the device. Reading them
+            waits for the device, so the caller does it when the step is over.
         """
         with marker("setup"):
             batches = self._batches(index)
@@ -140,7 +145,10 @@ class Workload:
             self.make_batch(place)
 
     def _batches(self, index: int) -> list[Any]:
-        return [self.batch(place) for place in self.places(index)]
+        batches = [self.batch(place) for place in self.places(index)]
+        if self.parts == 1 or self.train_step is not None:
+            return batches
+        return [part_of(batch, part, self.parts) for batch in batches for part in range(self.parts)]
 
     def _forward(self, model: Callable[..., Any], batch: Any) -> Tensor:
         call = call_for(batch, self.batch_spec, self.model)

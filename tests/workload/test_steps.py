@@ -71,6 +71,43 @@ def test_micro_batches_are_averaged() -> None:
     torch.testing.assert_close(work.model.state_dict(), model.state_dict())
 
 
+PADDED = """
+import torch
+from torch import nn
+def make_model():
+    return nn.Linear(1, 2, bias=False)
+def make_batch(step):
+    return {"x": torch.tensor([[1.0], [2.0], [3.0], [4.0]]), "y": torch.tensor([0, -100, 1, 1])}
+def loss_fn(output, batch):
+    return nn.functional.cross_entropy(output, batch["y"])
+def make_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.5)
+"""
+"""One label of the first half counts, two of the second."""
+CALLED_WITH_X = Batch(forward=["x"])
+
+
+def test_a_step_in_parts_is_made_of_the_mean_of_their_losses_as_ranks_make_it(tmp_path: Path) -> None:
+    file = tmp_path / "padded.py"
+    file.write_text(PADDED)
+    check = Check(name="padded", workload=file, batch=CALLED_WITH_X)
+    work, whole = build_workload(check, "cpu", parts=2), build_workload(check, "cpu")
+    weight = work.model.weight.detach().clone().requires_grad_()  # type: ignore[operator]
+    x, y = torch.tensor([[1.0], [3.0], [4.0]]), torch.tensor([0, 1, 1])
+    each = nn.functional.cross_entropy(x @ weight.T, y, reduction="none")
+    loss = (each[0] + each[1:].mean()) / 2
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert loss_value(work.step(0)) == pytest.approx(loss.item(), rel=1e-6)
+    assert torch.allclose(work.model.weight, weight - 0.5 * weight.grad)  # type: ignore[arg-type,operator]
+    assert loss_value(whole.step(0)) == pytest.approx(each.mean().item(), rel=1e-6), "which is another loss"
+
+
+def test_a_custom_train_step_gets_the_whole_batch_whatever_the_parts(tmp_path: Path) -> None:
+    file = tmp_path / "counted.py"
+    file.write_text(PADDED + "def train_step(model, batch, optimizer):\n    return float(len(batch['x']))\n")
+    assert build_workload(Check(name="x", workload=file), "cpu", parts=2).step(0) == [4.0]
+
+
 def test_gradients_are_clipped_to_the_norm() -> None:
     before = build_workload(with_training(clip_grad_norm=1e-3), "cpu")
     weights = torch.cat([p.detach().flatten().clone() for p in before.model.parameters()])
