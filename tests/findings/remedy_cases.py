@@ -68,6 +68,47 @@ def image() -> Names:
     return {"x": normal(2, 3, 8, 8), "n": 2, "c": 3, "h": 8, "w": 8, "k": 2, "s": 2}
 
 
+def rolling(shift: int, dim: int) -> Callable[[], Names]:
+    return lambda: {"x": normal(2, 3, 4, 6), "n": (2, 3, 4, 6)[dim], "k": shift % (2, 3, 4, 6)[dim], "dim": dim}
+
+
+def edges(*batch: int) -> Callable[[], Names]:
+    """Values and ascending boundaries, some equal; with `batch`, boundaries of their own for every row."""
+
+    def make() -> Names:
+        boundaries = (torch.randint(-2, 3, (*batch, 5)) / 2).sort(-1).values
+        return {"x": (normal(4, 6).detach() * 2).round() / 2, "edges": boundaries}
+
+    return make
+
+
+def nearest() -> Names:
+    def places(size: int) -> torch.Tensor:
+        line = torch.arange(float(size))[None, None, :, None]
+        return F.interpolate(line, scale_factor=(1.7, 1.0))[0, 0, :, 0].long()
+
+    return {"x": normal(2, 3, 7, 5), "rows": places(7), "columns": places(5)}
+
+
+def factor() -> Names:
+    def matrix(size: int) -> torch.Tensor:
+        line = torch.eye(size)[None, :, :, None]
+        return F.interpolate(line, scale_factor=(1.7, 1.0), mode="bicubic")[0, :, :, 0].T.contiguous()
+
+    return {"x": normal(2, 3, 7, 5), "rows": matrix(7), "columns": matrix(5)}
+
+
+def quantized() -> Names:
+    return {"x": normal(40), "scale": 0.1, "zero_point": 3, "low": -8, "high": 7}
+
+
+def inverse_fourier() -> Names:
+    names = fourier()
+    weight = torch.tensor([1.0, 2, 2, 2, 1])[:, None]
+    given = {"real": normal(4, 5), "imaginary": normal(4, 5)}
+    return given | {"a": weight * names["cosines"].T / 8, "b": weight * names["sines"].T / 8}
+
+
 def resizing() -> Names:
     def matrix(size: int, new: int) -> torch.Tensor:
         return F.interpolate(torch.eye(size)[None, :, :, None], (new, 1), mode="bicubic")[0, :, :, 0].T.contiguous()
@@ -123,7 +164,7 @@ def masked() -> Names:
 
 def scattered() -> Names:
     index = torch.tensor([0, 2, 2, 1, 0, 3])
-    return {"out": torch.zeros(4, 3), "index": index, "src": normal(6, 3)}
+    return {"out": normal(4, 3), "index": index, "src": normal(6, 3)}
 
 
 def matrices() -> Names:
@@ -173,12 +214,8 @@ CASES: dict[str, Case] = {
     "min": Case(x(), "torch.min(x, -1).values"),
     "median": Case(x(), "torch.median(x, -1).values", "n = x.shape[-1]"),
     "sort": Case(x(), "torch.sort(x, -1).values"),
-    "searchsorted": Case(
-        lambda: {"x": normal(4, 6), "edges": torch.tensor([-1.0, 0.0, 0.5])}, "torch.searchsorted(edges, x)"
-    ),
-    "bucketize": Case(
-        lambda: {"x": normal(4, 6), "edges": torch.tensor([-1.0, 0.0, 0.5])}, "torch.bucketize(x, edges)"
-    ),
+    "searchsorted": Case(edges(), "torch.searchsorted(edges, x)"),
+    "bucketize": Case(edges(), "torch.bucketize(x, edges)"),
     "isin": Case(lambda: {"x": torch.randint(0, 9, (4, 6)), "values": torch.tensor([1, 5])}, "torch.isin(x, values)"),
     "equal": Case(lambda: {"x": torch.ones(3), "y": torch.ones(3)}, "torch.tensor(torch.equal(x, y))"),
     "count_nonzero": Case(lambda: {"x": torch.tensor([0.0, 2.0, 0.0, 3.0])}, "torch.count_nonzero(x)"),
@@ -187,9 +224,7 @@ CASES: dict[str, Case] = {
     "var": Case(x(), "torch.var(x, -1)"),
     "trace": Case(x(), "torch.trace(x)"),
     "nansum": Case(lambda: {"x": torch.tensor([1.0, float("nan"), 2.0], requires_grad=True)}, "torch.nansum(x)"),
-    "scatter_reduce": Case(
-        scattered, "torch.zeros_like(out).scatter_reduce(0, index[:, None].expand_as(src), src, 'sum')"
-    ),
+    "scatter_reduce": Case(scattered, "out.scatter_reduce(0, index[:, None].expand_as(src), src, 'sum')"),
     "index_fill": Case(
         lambda: {"x": normal(4, 6), "index": torch.tensor([1, 3]), "value": 2.5}, "x.index_fill(0, index, value)"
     ),
@@ -202,7 +237,7 @@ CASES: dict[str, Case] = {
         },
         "torch.repeat_interleave(x, repeats, 0)",
     ),
-    "roll": Case(lambda: {"x": normal(4, 6), "k": 2}, "torch.roll(x, k, -1)"),
+    "roll": Case(rolling(2, 3), "torch.roll(x, k, dim)"),
     "take": Case(lambda: {"x": normal(4, 6), "index": torch.tensor([[0, 7], [7, 23]])}, "torch.take(x, index)"),
     "bincount": Case(lambda: {"ids": torch.tensor([0, 2, 2, 4]), "n": 6}, "torch.bincount(ids, minlength=n).float()"),
     "masked_select": Case(masked, "torch.masked_select(x, mask).mean()"),
@@ -210,7 +245,21 @@ CASES: dict[str, Case] = {
     "baddbmm": Case(matrices, "torch.baddbmm(x, a, b, beta=beta, alpha=alpha)"),
     "addbmm": Case(lambda: matrices() | {"x": normal(3, 5)}, "torch.addbmm(x, a, b, beta=beta, alpha=alpha)"),
     "im2col": Case(lambda: image() | {"eye": torch.eye(12)}, "F.unfold(x, k, stride=s)"),
-    "reflection_pad1d": Case(lambda: {"x": normal(2, 3, 6), "k": 2}, "F.pad(x, (k, k), mode='reflect')"),
+    "unfold": Case(
+        lambda: {"x": normal(2, 3, 8), "index": torch.arange(8).unfold(0, 3, 2).contiguous()}, "x.unfold(-1, 3, 2)"
+    ),
+    "linalg_matrix_exp": Case(
+        lambda: {"a": normal(2, 3, 3, low=-0.16, high=0.16), "eye": torch.eye(3)}, "torch.linalg.matrix_exp(a)"
+    ),
+    "fake_quantize_per_tensor_affine_cachemask": Case(
+        quantized,
+        "torch.fake_quantize_per_tensor_affine(x, scale, zero_point, low, high)",
+        "c = x.clamp((low - zero_point) * scale, (high - zero_point) * scale)",
+        gradients=False,
+    ),
+    "reflection_pad1d": Case(
+        lambda: {"x": normal(2, 3, 6), "left": 2, "right": 1}, "F.pad(x, (left, right), mode='reflect')"
+    ),
     "_prelu_kernel": Case(lambda: {"x": normal(4, 6), "w": normal(1)}, "F.prelu(x, w)"),
     "leaky_relu": Case(lambda: {"x": normal(4, 6), "slope": 0.2}, "F.leaky_relu(x, slope)"),
     "elu": Case(
@@ -239,7 +288,9 @@ CASES: dict[str, Case] = {
         atol=1e-4,
     ),
     "native_group_norm": Case(
-        lambda: {"x": normal(2, 6, 4, 4), "n": 2, "groups": 3}, "F.group_norm(x, groups)", atol=1e-4
+        lambda: {"x": normal(2, 6, 4, 4), "n": 2, "groups": 3, "eps": 1e-3},
+        "F.group_norm(x, groups, eps=eps)",
+        atol=1e-4,
     ),
     "_weight_norm_interface": Case(lambda: {"v": normal(4, 6), "g": normal(4, 1)}, "torch._weight_norm(v, g, 0)"),
     "max_pool2d_with_indices": Case(image, "F.max_pool2d(x, k)"),
@@ -272,6 +323,99 @@ CASES: dict[str, Case] = {
     "polar": Case(complex_pair, "torch.view_as_real(torch.complex(a, b) * torch.complex(c, s))"),
     "_fft_r2c": Case(fourier, "torch.fft.rfft(x).real"),
 }
+
+
+MORE: list[tuple[str, str, Case]] = [
+    ("searchsorted", "(edges[..., None, :] < x[..., None]).sum(-1)", Case(edges(4), "torch.searchsorted(edges, x)")),
+    (
+        "searchsorted",
+        "(edges[..., None, :] <= x[..., None]).sum(-1)",
+        Case(edges(4), "torch.searchsorted(edges, x, right=True)"),
+    ),
+    (
+        "searchsorted",
+        "(edges[..., None, :] <= x[..., None]).sum(-1)",
+        Case(edges(), "torch.searchsorted(edges, x, side='right')"),
+    ),
+    ("bucketize", "(edges <= x[..., None]).sum(-1)", Case(edges(), "torch.bucketize(x, edges, right=True)")),
+    (
+        "isin",
+        "(x[..., None] != values.flatten()).all(-1)",
+        Case(
+            lambda: {"x": torch.randint(0, 9, (4, 6)), "values": torch.tensor([[1, 5]])},
+            "torch.isin(x, values, invert=True)",
+        ),
+    ),
+    ("rsub", "-(x * alpha - y)", Case(lambda: xy() | {"alpha": 2.5}, "torch.rsub(x, y, alpha=alpha)")),
+    ("min", "x.amin()", Case(x(), "torch.min(x)")),
+    ("min", "x.clamp(max=y)", Case(xy, "torch.min(x, y)")),
+    ("sort", "torch.topk(x, x.shape[-1]).values", Case(x(), "torch.sort(x, -1, descending=True).values")),
+    (
+        "scatter_reduce",
+        "torch.zeros_like(out).index_add(0, index, src)",
+        Case(
+            lambda: scattered() | {"out": torch.randn(4, 3)},
+            "out.scatter_reduce(0, index[:, None].expand_as(src), src, 'sum', include_self=False)",
+        ),
+    ),
+    (
+        "scatter_reduce",
+        "out.flatten().index_add(0, (index * out.shape[1] + torch.arange(index.shape[1], device=index.device))"
+        ".flatten(), src.flatten()).view_as(out)",
+        Case(lambda: scattered() | {"index": torch.randint(0, 4, (6, 3))}, "out.scatter_reduce(0, index, src, 'sum')"),
+    ),
+    (
+        "im2col",
+        "F.conv_transpose2d(columns.unflatten(2, (rows, -1)), eye.view(-1, c, k, k), stride=s)",
+        Case(
+            lambda: {"columns": normal(2, 12, 16), "eye": torch.eye(12), "c": 3, "k": 2, "s": 2, "rows": 4},
+            "F.fold(columns, (8, 8), k, stride=s)",
+        ),
+    ),
+    (
+        "binary_cross_entropy",
+        "((F.softplus(x) - x * y) * weight).mean()",
+        Case(
+            lambda: {"x": normal(4, 6), "y": torch.rand(4, 6), "weight": torch.rand(6)},
+            "F.binary_cross_entropy(torch.sigmoid(x), y, weight)",
+        ),
+    ),
+    (
+        "upsample_nearest2d",
+        "x.index_select(2, rows).index_select(3, columns)",
+        Case(nearest, "F.interpolate(x, scale_factor=1.7)"),
+    ),
+    (
+        "upsample_bilinear2d",
+        "rows @ x @ columns.mT",
+        Case(factor, "F.interpolate(x, scale_factor=1.7, mode='bicubic')"),
+    ),
+    (
+        "upsample_bilinear2d",
+        "x @ columns.mT",
+        Case(
+            lambda: {
+                "x": normal(2, 3, 7),
+                "columns": F.interpolate(torch.eye(7)[None], scale_factor=1.7, mode="linear")[0].T.contiguous(),
+            },
+            "F.interpolate(x, scale_factor=1.7, mode='linear')",
+        ),
+    ),
+    (
+        "_fft_r2c",
+        "real @ a - imaginary @ b",
+        Case(inverse_fourier, "torch.fft.irfft(torch.complex(real, imaginary), n=8)"),
+    ),
+    *(
+        (
+            "roll",
+            "torch.cat((x.narrow(dim, n - k, k), x.narrow(dim, 0, n - k)), dim)",
+            Case(rolling(shift, dim), f"torch.roll(x, {shift}, dim)"),
+        )
+        for shift, dim in ((1, 2), (-1, 3), (0, 0), (7, 1))
+    ),
+]
+"""Further pieces of code of a remedy, and its first one with other arguments of the op: op, code, case."""
 
 
 def to_device(value: Any) -> Any:
@@ -309,6 +453,8 @@ def main() -> None:
         }
         for op, case in CASES.items()
     }
+    for op, code, case in MORE:
+        seen[op]["rewrite"] += run_on(device, case, code, case.prepare)
     json.dump(seen, sys.stdout)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from remedy_cases import CASES, evaluate, snippet
+from remedy_cases import CASES, MORE, Case, evaluate, snippet
 
 from smoketest.findings import Observation, merge
 from smoketest.findings.modules import MODULES
@@ -25,12 +25,21 @@ def test_every_rewrite_has_a_case_that_compares_it() -> None:
 
 @pytest.mark.parametrize("op", sorted(CASES))
 def test_rewrite_gives_what_the_op_gives_on_the_cpu(op: str) -> None:
-    case = CASES[op]
+    gives_the_same(CASES[op], snippet(op))
+
+
+@pytest.mark.parametrize(("op", "code", "case"), MORE)
+def test_code_for_other_arguments_of_the_op_gives_what_it_gives_with_them(op: str, code: str, case: Case) -> None:
+    assert f"`{code}`" in REWRITES[op]
+    gives_the_same(case, code)
+
+
+def gives_the_same(case: Case, code: str) -> None:
     torch.manual_seed(0)
     names = case.make()
     leaves = {name: v for name, v in names.items() if isinstance(v, torch.Tensor) and v.requires_grad and v.is_leaf}
     expected = evaluate(names, case.original)
-    found = evaluate(names, snippet(op), case.prepare)
+    found = evaluate(names, code, case.prepare)
     assert found.shape == expected.shape
     torch.testing.assert_close(found, expected, atol=case.atol, rtol=1e-4, check_dtype=False)
     if case.gradients and expected.requires_grad:
@@ -88,13 +97,14 @@ def test_advice_promises_no_code() -> None:
     ("name", "start"),
     [
         ("aten::sort.values_stable", "Sort along the last dimension with topk"),
-        ("aten::index_fill_.int_Scalar", "Fill by a mask"),
+        ("aten::index_fill_.int_Scalar", "Rows of a matrix (dim 0) are filled"),
         ("aten::native_batch_norm_backward", "A newer release may have the kernel"),
         ("aten::max_pool2d_with_indices_backward.grad_input", "Where windows do not overlap"),
+        ("aten::unfold_backward", "Along the last dimension"),
         ("aten::random_.from", "Draw random numbers on the CPU"),
-        ("aten::_cdist_backward", "Write `torch.linalg.vector_norm"),
+        ("aten::_cdist_backward", "For p=2, and"),
         ("aten::nll_loss2d_backward.grad_input", "Flatten the pixels first"),
-        ("mse_loss", "Write `((x - y) ** 2).mean()`."),
+        ("mse_loss", "Write `((x - y) ** 2).mean()`;"),
     ],
 )
 def test_recorded_names_find_the_remedy_of_their_functional_op(name: str, start: str) -> None:
@@ -115,6 +125,74 @@ def test_a_finding_has_the_ops_remedy_where_its_rule_is_about_an_op_and_else_the
     assert [remedy(rule) for rule in about] == [REWRITES["acos"] for _ in about]
     assert remedy("NST204") == RULES["NST204"].remedy
     assert remedy("NST101", remedy="Own words.") == "Own words."
+
+
+def test_the_remedy_of_roll_done_once_for_each_dim_is_roll_over_several() -> None:
+    x = rolled = torch.randn(2, 3, 4, 6)
+    for shift, dim in ((1, 2), (-1, 3)):
+        n = x.shape[dim]
+        rolled = evaluate({"x": rolled, "dim": dim, "n": n, "k": shift % n}, snippet("roll"))
+    assert torch.equal(rolled, torch.roll(x, shifts=(1, -1), dims=(2, 3)))
+
+
+def test_the_series_of_matrix_exp_squared_is_that_of_a_large_matrix() -> None:
+    torch.manual_seed(0)
+    x, s = torch.randn(5, 4, 4), 5
+    y = evaluate({"a": x / 2**s, "eye": torch.eye(4)}, snippet("linalg_matrix_exp"))
+    for _ in range(s):
+        y = y @ y
+    torch.testing.assert_close(y, torch.linalg.matrix_exp(x), atol=1e-4, rtol=1e-4)
+
+
+def test_the_remedy_of_fake_quantize_passes_the_gradient_on_inside_the_limits() -> None:
+    case = CASES["fake_quantize_per_tensor_affine_cachemask"]
+    names = case.make() | {"x": torch.tensor([-1.2, -0.31, 0.3, 0.52], requires_grad=True)}
+    found = evaluate(names, snippet("fake_quantize_per_tensor_affine_cachemask"), case.prepare)
+    torch.testing.assert_close(found.detach(), torch.tensor([-1.1, -0.3, 0.3, 0.4]))
+    assert torch.autograd.grad(found.sum(), names["x"])[0].tolist() == [0.0, 1.0, 1.0, 0.0]
+
+
+def test_the_remedy_of_cumprod_says_what_is_seen_at_zero() -> None:
+    x = torch.tensor([1.0, 0.0, 2.0], requires_grad=True)
+    found = evaluate({"x": x}, snippet("cumprod"))
+    assert torch.autograd.grad(found.sum(), x)[0].isnan().any()
+    assert "At x == 0 its gradient is nan" in REWRITES["cumprod"]
+
+
+_ARGUMENTS = {
+    "bucketize": ["right=True"],
+    "searchsorted": ["right=True", "side='right'", "sorter="],
+    "isin": ["invert=True"],
+    "sort": ["descending=True", "another dim"],
+    "round": ["decimals="],
+    "logit": ["eps="],
+    "rsub": ["alpha="],
+    "bincount": ["weights="],
+    "count_nonzero": ["dim="],
+    "nansum": ["dim=", "keepdim="],
+    "scatter_reduce": ["dim=", "include_self=False", "include_self=True"],
+    "mse_loss": ["reduction='sum'", "'none'", "weight="],
+    "smooth_l1_loss": ["reduction='sum'", "'none'", "beta=0"],
+    "huber_loss": ["reduction='sum'", "'none'", "weight="],
+    "binary_cross_entropy": ["reduction='sum'", "'none'", "weight="],
+    "nll_loss2d_forward": ["reduction=", "weight=", "ignore_index="],
+    "var": ["tuple of dims", "correction=0", "unbiased=False", "keepdim="],
+    "max_pool2d_with_indices": ["stride", "padding", "dilation", "ceil_mode=True", "return_indices=True"],
+    "avg_pool2d": ["stride", "padding", "ceil_mode=True", "count_include_pad=False", "divisor_override"],
+    "upsample_nearest2d": ["size", "scale_factor"],
+    "upsample_bilinear2d": ["size", "scale_factor", "align_corners", "antialias", "recompute_scale_factor"],
+    "im2col": ["padding=", "dilation=", "stride="],
+    "_embedding_bag": ["mode=", "padding_idx", "per_sample_weights", "max_norm", "scale_grad_by_freq"],
+    "_fft_r2c": ["norm=", "last dimension", "length n"],
+    "_cdist_forward": ["p=2"],
+    "_weight_norm_interface": ["dim=0", "dim=None"],
+    **{op: ["keepdim="] for op in ("argmax", "argmin", "median", "min", "prod")},
+}
+
+
+@pytest.mark.parametrize("op", sorted(_ARGUMENTS))
+def test_a_remedy_covers_or_names_every_argument_that_changes_the_result(op: str) -> None:
+    assert [argument for argument in _ARGUMENTS[op] if argument not in REWRITES[op]] == []
 
 
 @pytest.mark.parametrize(
