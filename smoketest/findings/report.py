@@ -92,7 +92,8 @@ class ModuleCalls(Model):
 class Finding(Model):
     """One finding per (rule, op, phase, site). ``verdict`` and ``status`` are the gate's; null before it.
 
-    ``ranks`` are those that made the observation, where several ranks ran and not all did; else null.
+    ``ranks`` are those that made the observation, where several ranks ran and not all did; else null. Of the others
+    ``ranks_unended`` may have made it too: their traced step did not come to its end.
     ``status`` is what a baseline says of it: not in it (``new``), in it (``known``), or in it and less bad (``worse``);
     null without a baseline, and for what ``gate.allow`` accepts.
     """
@@ -115,6 +116,7 @@ class Finding(Model):
     bytes_per_step: Count | None = None
     ms_per_step: float | None = None
     ranks: tuple[Count, ...] | None = None
+    ranks_unended: tuple[Count, ...] | None = None
     witnesses: tuple[Text, ...] = ()
     stage: Text | None = None
     message: Text = ""

@@ -338,7 +338,14 @@ def amount(finding: Finding) -> str:
 
     What not all of several ranks saw names those that did.
     """
-    return _often(finding) + (f", on {ranks_text(finding.ranks)} only" if finding.ranks else "")
+    return _often(finding) + (_on(finding.ranks, finding.ranks_unended) if finding.ranks else "")
+
+
+def _on(ranks: tuple[int, ...], unended: tuple[int, ...] | None) -> str:
+    if not unended:
+        return f", on {ranks_text(ranks)} only"
+    whose = "its" if len(unended) == 1 else "their"
+    return f", seen on {ranks_text(ranks)} ({ranks_text(unended)} did not come to {whose} end)"
 
 
 def _often(finding: Finding) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings.identity import functional_base
 from smoketest.findings.ranks import ranks_text
 from smoketest.findings.report import EagerPart, OperatorRow, Step, WorkloadInfo
 from smoketest.supervise.outcome import (
@@ -208,27 +209,59 @@ def _most(values: Iterable[Any]) -> Any:
 
 
 def _findings(reports: Sequence[Report]) -> Iterator[Finding]:
-    seen: dict[str, dict[int, Finding]] = {}
-    for rank, report in enumerate(reports):
-        for finding in report.findings:
-            seen.setdefault(finding.id, {})[rank] = finding
-    merged = [_finding(by_rank, len(reports)) for by_rank in seen.values()]
+    unended = [rank for rank, report in enumerate(reports) if not _traced(report)]
     order = [finding.id for report in reports for finding in report.findings]
+    merged = [_finding(by_rank, len(reports), unended) for by_rank in _same(reports)]
     yield from sorted(merged, key=lambda finding: (finding.rule, finding.phase or "", order.index(finding.id)))
 
 
-def _finding(by_rank: dict[int, Finding], ranks: int) -> Finding:
-    """One finding of those of several ranks: the largest counts, the worst verdict, and who made it."""
-    found = list(by_rank.values())
-    most = max(found, key=lambda finding: finding.calls_per_step or 0)
+def _traced(report: Report) -> bool:
+    """Whether a rank saw all that its step does."""
+    return report.eager.status == "ran" or any(step.role == "traced" for step in report.eager.steps)
+
+
+def _same(reports: Sequence[Report]) -> Iterable[dict[int, Finding]]:
+    """The findings that are one and the same, by rank.
+
+    A rank that cannot tell the line of an op, such as one whose traced step did not end, means those of the others.
+    """
+    places: dict[Hashable, list[str]] = {}
+    for finding in (finding for report in reports for finding in report.findings if finding.site is not None):
+        if finding.id not in places.setdefault(_observed(finding), []):
+            places[_observed(finding)].append(finding.id)
+    same: dict[str, dict[int, Finding]] = {}
+    for rank, report in enumerate(reports):
+        placed = {_observed(finding) for finding in report.findings if finding.site is not None}
+        for finding in report.findings:
+            elsewhere = finding.site is None and finding.op is not None and _observed(finding) not in placed
+            for name in (places.get(_observed(finding)) if elsewhere else None) or [finding.id]:
+                same.setdefault(name, {})[rank] = finding
+    return same.values()
+
+
+def _observed(finding: Finding) -> Hashable:
+    return finding.rule, functional_base(finding.op or ""), finding.phase
+
+
+def _finding(by_rank: dict[int, Finding], ranks: int, unended: Sequence[int]) -> Finding:
+    """One finding of those of several ranks: the largest counts, the worst verdict, and who made it.
+
+    Args:
+        by_rank: those that are one.
+        ranks: how many ran.
+        unended: ranks whose traced step did not end: what they did not see, and what they counted, tells nothing.
+    """
+    found = sorted(by_rank.values(), key=lambda finding: finding.site is None)
+    most = max(found, key=lambda finding: (finding.site is not None, finding.calls_per_step or 0))
     worst = max(found, key=lambda finding: _VERDICTS.index(finding.verdict))
     message = worst.message
-    counts = [finding.calls_per_step for finding in found]
-    if len(set(counts)) > 1:
-        told = [f"{'not known' if c is None else f'{c:,}'} on rank {r}" for r, c in zip(by_rank, counts, strict=True)]
+    counts = {rank: finding.calls_per_step for rank, finding in by_rank.items() if rank not in unended}
+    if len(set(counts.values())) > 1:
+        told = [f"{'not known' if count is None else f'{count:,}'} on rank {rank}" for rank, count in counts.items()]
         message += f"; calls per step differ by rank: {', '.join(told)}"
     return most.model_copy(update={
         "ranks": tuple(by_rank) if len(by_rank) < ranks else None,
+        "ranks_unended": tuple(rank for rank in unended if rank not in by_rank) or None,
         "verdict": worst.verdict,
         "status": worst.status,
         "message": message,

@@ -26,6 +26,12 @@ def not_shown(
     """
     if not heard.dispatch:
         return
+    if not over and traced:
+        yield (
+            "lines, counts and host synchronisation of all of the step",
+            "the traced step did not come to its end: they are told as far as it came",
+        )
+        return
     if not over:
         yield "lines, counts and host synchronisation", "no traced step came to its end"
         return

@@ -12,9 +12,11 @@ from smoketest.findings.report import (
     Environment,
     OperatorRow,
     ParityPart,
+    Site,
     Step,
     WorkloadInfo,
 )
+from smoketest.render.words import amount
 from smoketest.supervise import protocol
 from smoketest.supervise.outcome import Crashed, Failed, Outcome, Ran, Record, Seen, TimedOut
 from smoketest.supervise.protocol import Breadcrumb
@@ -62,6 +64,34 @@ def test_counts_that_differ_are_the_largest_and_told_by_rank() -> None:
     (only,) = merged.findings
     assert (only.calls_per_step, only.ranks) == (5, None)
     assert only.message == "it fell; calls per step differ by rank: 3 on rank 0, 5 on rank 1"
+
+
+AT = Site(file="net.py", line=3, code="sort(x)")
+CUT_SHORT = EagerPart(status="failed", reason="it raised", steps=(step(0, 2.0),))
+
+
+def test_an_op_without_its_line_is_that_of_the_rank_that_knows_it() -> None:
+    known = finding("a", 4, op="aten::sort.out", site=AT, phase="forward")
+    vague = finding("b", op="aten::sort", phase="forward", calls_per_step=None)
+    for ranks in ([report(known), report(vague, eager=CUT_SHORT)], [report(vague, eager=CUT_SHORT), report(known)]):
+        (only,) = merge(ranks).findings
+        assert (only.id, only.site, only.calls_per_step, only.ranks, only.message) == ("a", AT, 4, None, "it fell")
+
+
+def test_an_op_without_its_line_stays_one_of_its_own_in_another_phase_and_beside_one_with_a_line() -> None:
+    known = finding("a", op="aten::sort", site=AT, phase="forward")
+    in_a_thread = finding("b", op="aten::sort", phase="forward")
+    backward = finding("c", op="aten::sort", phase="backward")
+    merged = merge([report(known), report(known, in_a_thread, backward)])
+    assert {f.id: f.ranks for f in merged.findings} == {"a": None, "b": (1,), "c": (1,)}
+
+
+def test_of_a_rank_whose_traced_step_did_not_end_it_is_not_said_that_it_did_not_see() -> None:
+    merged = merge([report(finding("a", 5)), report(eager=CUT_SHORT), report(finding("a", 2), eager=CUT_SHORT)])
+    (only,) = merged.findings
+    assert (only.ranks, only.ranks_unended, only.message) == ((0, 2), (1,), "it fell")
+    assert amount(only) == "5 calls per step, seen on ranks 0 and 2 (rank 1 did not come to its end)"
+    assert amount(only.model_copy(update={"ranks_unended": None})) == "5 calls per step, on ranks 0 and 2 only"
 
 
 def test_losses_are_the_mean_and_a_step_is_as_long_as_the_slowest_rank_s() -> None:
