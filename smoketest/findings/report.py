@@ -257,7 +257,8 @@ class ParityPart(Model):
     """The comparison with the same steps on plain CPU.
 
     ``max_relative_error`` is the largest of a loss, of as many ``steps``; ``tensors`` says how many of the traced step
-    were compared one by one, null where only losses were.
+    were compared one by one, null where only losses were. ``tolerance`` is what a value may be off by at least, a share
+    of its size: that of ``precision``, the coarsest floating-point dtype of the step, where the check sets none.
     """
 
     status: PartStatus
@@ -265,6 +266,8 @@ class ParityPart(Model):
     max_relative_error: float | None = None
     steps: Int | None = None
     tensors: Int | None = None
+    tolerance: float | None = None
+    precision: Text | None = None
 
 
 class FitPart(Model):

@@ -558,9 +558,12 @@ def _parity(report: Report) -> str:
     if report.parity.max_relative_error is None:
         return "."
     losses = f"; losses of {report.parity.steps} steps, largest relative error {report.parity.max_relative_error:.1e}"
+    tolerated = ""
+    if report.parity.tolerance is not None and report.parity.precision is not None:
+        tolerated = f"; {report.parity.tolerance:.1e} is tolerated, and what rounding of {report.parity.precision} does"
     if report.parity.tensors is None:
-        return f"{losses}; no tensors."
-    return f"{losses}; {counted(report.parity.tensors, 'tensor')} of the traced step."
+        return f"{losses}; no tensors{tolerated}."
+    return f"{losses}; {counted(report.parity.tensors, 'tensor')} of the traced step{tolerated}."
 
 
 def _baseline(report: Report) -> str | None:

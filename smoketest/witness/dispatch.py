@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from smoketest.witness.hostsync import sync_cause, waits_in
 from smoketest.witness.modes import WatchingMode, tensors_of
 from smoketest.witness.sites import Line, Origins
 
-__all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Relay", "Signature", "signature_text"]
+__all__ = ["Calls", "DispatchWitness", "FailedOp", "OpKey", "Relay", "Signature", "dtypes_of", "signature_text"]
 
 _MAX_SIGNATURES = 8
 _MAX_TENSORS = 8
@@ -244,6 +244,12 @@ class Relay(WatchingMode):  # type: ignore[no-untyped-call]
         if self._on():
             return self._witness.__torch_dispatch__(func, types, args, kwargs)
         return func(*args, **(kwargs or {}))
+
+
+def dtypes_of(calls: Iterable[Calls]) -> frozenset[torch.dtype]:
+    """The dtypes that ops were given, of tensors whose signatures were kept: a region of autocast shows in them."""
+    signatures = (signature for seen in calls for signature in seen.signatures)
+    return frozenset(dtype for signature in signatures for dtype, _ in signature)
 
 
 def signature_text(signature: Signature) -> str:

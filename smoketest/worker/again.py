@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from smoketest.devices.emulated.adapter import EmulatedAdapter
@@ -49,12 +50,14 @@ class Outcome:
         gradients: by parameter's name, as the optimizer found them.
         fell_back: names of ops recorded on the CPU.
         executed: names of the kernels that ran on the device; empty where it does not tell.
+        dtypes: that its ops were given; empty where no witness saw them.
     """
 
     loss: float | None = None
     gradients: dict[str, Digest] = field(default_factory=dict)
     fell_back: frozenset[str] = frozenset()
     executed: frozenset[str] = frozenset()
+    dtypes: frozenset[torch.dtype] = frozenset()
 
 
 class StepAgain:
@@ -152,13 +155,17 @@ class StepAgain:
                 self.untraced = None
                 self._job.note(WHAT, f"the gradients of the traced step cannot be read: {summary_of(error)}")
 
-    def compare(self, loss: float | None, fell_back: Iterable[str]) -> None:
+    def compare(
+        self, loss: float | None, fell_back: Iterable[str], dtypes: frozenset[torch.dtype] = frozenset()
+    ) -> None:
         """The traced step is over: say so where it is not the untraced one.
 
         Args:
             loss: of the traced step.
             fell_back: names of ops that any witness of it saw on the CPU.
+            dtypes: that its ops were given.
         """
+        self.traced.dtypes = dtypes
         if self.untraced is None:
             return
         self.traced.loss, self.traced.fell_back = loss, frozenset(fell_back)
@@ -179,6 +186,7 @@ class StepAgain:
         if file is None:
             return
         told = exchange.FromDevice(self._job.device.kind, losses, weights=weights, unlike=self._unlike or self._lost)
+        told.dtypes = self.traced.dtypes
         with self._off_the_record():
             if self._job.ranks is not None:
                 told.problem = OF_RANKS
@@ -300,7 +308,8 @@ def values_apart(untraced: Outcome, traced: Outcome) -> str | None:
 def _values_apart(untraced: Outcome, traced: Outcome) -> tuple[list[str], list[str]]:
     """What to say of it, and the parameters whose gradients differ."""
     parts = []
-    tolerances = tolerances_for(precision({digest.dtype for digest in untraced.gradients.values()}))
+    dtypes = {digest.dtype for digest in untraced.gradients.values()} | traced.dtypes
+    tolerances = tolerances_for(precision(dtypes))
     if untraced.loss is None or traced.loss is None:
         parts += ["the loss is finite in one of them only"] if untraced.loss != traced.loss else []
     elif abs(untraced.loss - traced.loss) > tolerances.rtol * abs(untraced.loss):

@@ -24,7 +24,7 @@ from smoketest.supervise.protocol import (
 )
 from smoketest.witness import failures, hidden, losses, reconcile
 from smoketest.witness.context import Context
-from smoketest.witness.dispatch import DispatchWitness, FailedOp
+from smoketest.witness.dispatch import DispatchWitness, FailedOp, dtypes_of
 from smoketest.witness.kernels import Kernels
 from smoketest.witness.moved import Move, StrayUse
 from smoketest.witness.printing import Prints
@@ -157,7 +157,8 @@ class EagerRun:
                 self.note_that_watching_raises(error)
             else:
                 traced = self.evidence.traced
-                self.again.compare(self.steps[-1].loss, {name for key in traced for name in key.fell_back})
+                fell_back = {name for key in traced for name in key.fell_back}
+                self.again.compare(self.steps[-1].loss, fell_back, dtypes_of(traced.values()))
                 if self.again.untraced is not None:
                     self.believe_the_untraced(waits)
             self.again.record([step.loss for step in self.steps], self.weights)

@@ -38,6 +38,7 @@ class FromDevice:
         batch: of the traced step, as `make_batch` gave it.
         weights: what the model was made with; None where that was not looked at.
         unlike: how the traced step differed from the same step made untraced; None where it did not.
+        dtypes: that the ops of the traced step were given; empty where no witness saw them.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class FromDevice:
     batch: list[Digest] = field(default_factory=list)
     weights: dict[str, Tensor] | None = None
     unlike: str | None = None
+    dtypes: frozenset[torch.dtype] = frozenset()
 
 
 def write(told: FromDevice, file: Path) -> None:

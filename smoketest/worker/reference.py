@@ -71,6 +71,7 @@ class _Compared:
         differing: tensors of the traced step that differ, in order.
         apart: why the traced step was not compared tensor by tensor; None where it was.
         losses_unsure: why nothing can be said of losses though tensors differ; None where it can.
+        tolerances: that they were compared with.
     """
 
     losses: list[float | None] = field(default_factory=list)
@@ -81,6 +82,7 @@ class _Compared:
     differing: list[Difference] = field(default_factory=list)
     apart: str | None = None
     losses_unsure: str | None = None
+    tolerances: Tolerances = field(default_factory=lambda: tolerances_for(torch.float32))
 
 
 def run(job: Job) -> None:
@@ -105,7 +107,14 @@ def run(job: Job) -> None:
     if compared.apart is not None:
         job.note("parity of single tensors", compared.apart)
     job.emit(FindingsSoFar(findings=merge(reference.observations(compared))))
-    part = ParityPart(status="ran", max_relative_error=compared.error, steps=compared.steps, tensors=compared.tensors)
+    part = ParityPart(
+        status="ran",
+        max_relative_error=compared.error,
+        steps=compared.steps,
+        tensors=compared.tensors,
+        tolerance=compared.tolerances.rtol,
+        precision=str(compared.tolerances.dtype).removeprefix("torch."),
+    )
     job.emit(Result(parity=part))
 
 
@@ -168,6 +177,7 @@ class _Reference:
             if not compared.differing:
                 raise
             compared.losses_unsure = str(reason)
+        compared.tolerances = tolerances
         return compared
 
     def _of_ranks(self) -> str | None:
@@ -288,7 +298,8 @@ class _Reference:
         return record_step(self._workload, index, self._walker.line)
 
     def _tolerances(self, record: Record | None) -> Tolerances:
-        dtypes = {parameter.dtype for parameter in self._workload.model.parameters()}
+        """Those of the coarsest dtype of the step: autocast of the user's own shows in the ops that the device ran."""
+        dtypes = {parameter.dtype for parameter in self._workload.model.parameters()} | self._told.dtypes
         for one in (record, self._told.record):
             dtypes |= one.dtypes if one is not None else set()
         autocast = self._job.check.training.autocast

@@ -48,7 +48,7 @@ INNER = {
     "workload": "model parameters batch optimizer training parallel",
     "eager": "status reason steps op_calls host_calls distinct_ops continued_past",
     "compile": "status reason graphs ops_probed ops_failed ops_unknown graph_breaks skipped_frames recompiles",
-    "parity": "status reason max_relative_error steps tensors",
+    "parity": "status reason max_relative_error steps tensors tolerance precision",
     "fit": (
         "status reason basis parameters parameter_bytes buffer_bytes gradient_bytes optimizer_bytes activation_bytes"
         " total_bytes device_bytes fits host_bytes host_limit kernels compile_seconds new_kernels moving assumptions"

@@ -22,6 +22,11 @@ from smoketest.render import render
             ParityPart(status="ran", max_relative_error=0.0, steps=5),
             "Comparison with CPU: ran; losses of 5 steps, largest relative error 0.0e+00; no tensors.",
         ),
+        (
+            ParityPart(status="ran", max_relative_error=7e-3, steps=5, tolerance=2e-2, precision="bfloat16"),
+            "Comparison with CPU: ran; losses of 5 steps, largest relative error 7.0e-03; no tensors; 2.0e-02 is"
+            " tolerated, and what rounding of bfloat16 does.",
+        ),
         (ParityPart(status="crashed", reason="the reference worker crashed"), "Comparison with CPU: crashed"),
     ],
 )

@@ -189,7 +189,7 @@ def test_an_optimizer_that_holds_an_object_is_said_to_and_its_steps_are_made(ans
 
 def test_a_mistake_of_the_package_is_never_a_finding_about_the_device(answers: Any) -> None:
     seen = answers["mistake of our own"]
-    assert (seen["raised"], seen["rules"]) == (["raised TypeError('len() takes exactly one argument (2 given)')"], {})
+    assert (seen["raised"], seen["rules"]) == (["raised TypeError('len() takes exactly one argument (3 given)')"], {})
 
 
 def test_an_error_is_the_users_where_a_line_of_theirs_ran() -> None:
