@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from smoketest.config import Check
 from smoketest.config.models import Gate
 from smoketest.findings import Finding, NotChecked, Report
+from smoketest.findings.agree import agreed
 from smoketest.findings.cost import Plan, cost
 from smoketest.findings.ranks import ranks_text
 from smoketest.findings.report import (
@@ -99,7 +100,7 @@ def _unjudged(check: Check, eager: Record, compiled: Record, reference: Record, 
         fit=eager.seen.fit or FitPart(reason="the model was not sized; see not_checked"),
         cost=cost(device, _eager_part(eager), eager.seen.findings, circumstances.plan),
         operators=_operators(_rows(eager), _rows(compiled)),
-        findings=_sorted(eager.seen.findings + compiled.seen.findings + reference.seen.findings),
+        findings=_sorted(agreed(eager.seen.findings + compiled.seen.findings + reference.seen.findings)),
         not_checked=tuple(_not_checked(*records)),
         command=circumstances.command,
     )

@@ -10,7 +10,7 @@ from typing import Literal
 from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.findings.identity import functional_base
 from smoketest.findings.report import Grounds, Kind, OperatorRow, Phase
-from smoketest.findings.wordings import WHY_ON_CPU
+from smoketest.findings.wordings import POSSIBLE_FALLBACK, UNLOWERABLE_FALLBACK, WHY_ON_CPU
 from smoketest.operators.evidence import base_name, grounds_for, reports
 from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
@@ -276,15 +276,8 @@ def _message(name: str, has_kernel: bool | None, grounds: Grounds | None, profil
             f"predicted fallback: {report.op} was seen to run on the CPU of a real device (torch-neuronx"
             f" {report.release}), and the operator profile {profile.name} has no kernel for {name}"
         )
-    if grounds == "cannot_lower":
-        return (
-            f"predicted fallback: the operator profile {profile.name} has no kernel for {name}, and the op does not"
-            " lower through torch-mlir either"
-        )
-    return (
-        f"possible fallback: the operator profile {profile.name} has no kernel for {name};"
-        " a release may well run it on the device"
-    )
+    begin, end = UNLOWERABLE_FALLBACK if grounds == "cannot_lower" else POSSIBLE_FALLBACK
+    return f"{begin}the operator profile {profile.name} has no kernel for {name}{end}"
 
 
 def _grounds(name: str, has_kernel: bool | None, profile: OperatorProfile | None) -> Grounds | None:
