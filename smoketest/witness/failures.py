@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dis
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import TracebackType
 
 from smoketest import devices
 from smoketest.findings import Observation, SitePolicy
@@ -14,7 +15,7 @@ from smoketest.witness.dispatch import FailedOp, signature_text
 from smoketest.witness.reconcile import TracedCalls
 from smoketest.witness.sites import Line
 
-__all__ = ["continued", "op_in_error", "raised", "raised_by_code"]
+__all__ = ["continued", "op_in_error", "raised", "raised_by_code", "raised_by_ranks"]
 
 _DEVICES_MIXED = ("same device", "is on cpu", "two devices")
 """In PyTorch's message, and in the backend's own ([PRE] base rule of `can_handle`, internals 2.3)."""
@@ -23,6 +24,8 @@ _CODE = (
     "Code of the model's or of a library's raises here on the device only: look at the condition around the line, such"
     " as a check of the device's type."
 )
+_OF_RANKS = ("Expected to have finished reduction in the prior iteration", "mixed torch.Tensor and DTensor")
+"""In messages of PyTorch's DDP and DTensor, which come out of C++, or while an op runs."""
 _OP = re.compile(r"\b[A-Za-z_]\w*::\w+(?:\.\w+)?")
 
 
@@ -71,15 +74,43 @@ def raised_by_code(error: BaseException) -> bool:
 
     Told by the instruction that the innermost frame of the traceback stands at.
     """
-    trace = error.__traceback__
-    if trace is None:
+    traces = list(_traces(error))
+    if not traces:
         return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
+    trace = traces[-1]
     code = trace.tb_frame.f_code
     is_raise = trace.tb_lasti >= 0 and dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
-    file = Path(code.co_filename)
-    return is_raise and not file.is_relative_to(_DEVICES) and "torch_neuronx" not in file.parts
+    return is_raise and not _is_of_device(trace)
+
+
+def raised_by_ranks(error: BaseException, failed: FailedOp | None) -> bool:
+    """Whether `error` is of one of several ranks, or of how they share the work, and not of an op of the device.
+
+    So is what a line of Python raises, PyTorch's own for DDP and DTensor included, and what the interpreter raises. An
+    exception of PyTorch's C++ may be the device's refusal; DDP's word on unused parameters is not.
+
+    Args:
+        error: what ended the step, which one process on plain CPU makes.
+        failed: the op it came out of, where a witness saw that very exception.
+    """
+    if any(sign in str(error) for sign in _OF_RANKS):
+        return True
+    if failed is not None or any(_is_of_device(trace) for trace in _traces(error)):
+        return False
+    return raised_by_code(error) or not isinstance(error, RuntimeError)
+
+
+def _traces(error: BaseException) -> Iterator[TracebackType]:
+    """The frames of the traceback, the innermost last."""
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _is_of_device(trace: TracebackType) -> bool:
+    file = Path(trace.tb_frame.f_code.co_filename)
+    return file.is_relative_to(_DEVICES) or "torch_neuronx" in file.parts
 
 
 def continued(ops: Iterable[str], traced: TracedCalls, policy: SitePolicy) -> list[Observation]:

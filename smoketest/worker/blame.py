@@ -1,20 +1,26 @@
-"""Whose doing an error is: the user's, where plain CPU raises in the same step too."""
+"""Whose doing an error is: the user's, where plain CPU raises in the same step too, or where the ranks make it."""
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from smoketest.devices.cpu import CpuDevice
-from smoketest.errors import SmoketestError
+from smoketest.errors import SmoketestError, UserCodeError
+from smoketest.witness.dispatch import FailedOp
+from smoketest.witness.failures import raised_by_ranks
 from smoketest.worker.job import Job
 from smoketest.workload import build
 from smoketest.workload.parts import parts_in
 from smoketest.workload.usercode import blame_user
 from smoketest.workload.workload import StepPhase
 
-__all__ = ["blame_user_code"]
+__all__ = ["blame_ranks", "blame_user_code", "unused_parameters"]
+
+_WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
+_MOST_NAMED = 8
 
 
 def blame_user_code(job: Job, error: BaseException, index: int | None, phase: str | None) -> None:
@@ -46,6 +52,44 @@ def blame_user_code(job: Job, error: BaseException, index: int | None, phase: st
         raise
     except BaseException as on_cpu:
         raise blame_user(on_cpu, f"{_work(here[0])}, on plain CPU,") from on_cpu
+
+
+def blame_ranks(error: BaseException, failed: FailedOp | None, parameters: Sequence[str]) -> None:
+    """Return where an op of the device raised, in one of several ranks.
+
+    Args:
+        error: what the step raised, which one process on plain CPU makes: that is no control for what ranks do.
+        failed: the op it came out of, as far as a witness saw.
+        parameters: names of those that the model trains, in its order.
+
+    Raises:
+        UserCodeError: the ranks, or the way in which they share the work, are what it came from.
+    """
+    if not raised_by_ranks(error, failed):
+        return
+    blamed = blame_user(error, "the training step")
+    unused = unused_parameters(str(error), parameters)
+    hint = f"{blamed.hint}; here: {unused}" if unused and blamed.hint else blamed.hint
+    raise UserCodeError(
+        f"{blamed.message}; one process on plain CPU runs the same step: what differs is the ranks (or `parallel:`),"
+        " unless the line looks at the device",
+        traceback=blamed.traceback,
+        place=blamed.place,
+        hint=hint,
+    ) from error
+
+
+def unused_parameters(text: str, parameters: Sequence[str]) -> str | None:
+    """Names of the parameters that DDP's message tells by number as unused; None where it tells none.
+
+    Args:
+        text: of the exception.
+        parameters: names of those that the model trains, in its order, which is DDP's.
+    """
+    found = _WITHOUT_GRADIENT.search(text)
+    numbers = [int(number) for number in found[1].split()] if found else []
+    names = [parameters[number] for number in numbers if number < len(parameters)]
+    return ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "") if names else None
 
 
 def _work(phase: str | None) -> str:

@@ -37,7 +37,7 @@ from smoketest.witness.untraced import Waits, artefacts, believed, unseen_waits
 from smoketest.witness.warnings import FallbackWarnings
 from smoketest.worker import badvalues, copied, describe, exchange, sizing
 from smoketest.worker.again import StepAgain
-from smoketest.worker.blame import blame_user_code
+from smoketest.worker.blame import blame_ranks, blame_user_code
 from smoketest.worker.clock import StepClock
 from smoketest.worker.compilations import compilations, has_compiled
 from smoketest.worker.job import Job
@@ -408,6 +408,9 @@ class EagerRun:
         """The step raised. The user's mistake if plain CPU raises too, else a finding about the device."""
         phase = self.context.phase
         blame_user_code(self.job, error, index, phase)
+        if self.job.ranks is not None:
+            trained = workload.model.named_parameters() if workload is not None else ()
+            blame_ranks(error, self.op_of(error), [name for name, tensor in trained if tensor.requires_grad])
         if workload is not None and index is not None and role != "traced" and self.op_of(error) is None:
             self.tell_failure(error, phase)  # already now: making the step again may be the process's last work
             self.locate(workload, index)

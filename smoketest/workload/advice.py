@@ -28,6 +28,24 @@ _HINTS = (
         r"^IndexError: index out of range in self$",
         "a token id is outside the vocabulary: set `high` of that tensor in batch.tensors to the vocabulary's size",
     ),
+    (
+        r"Expected to have finished reduction in the prior iteration",
+        "some parameters take no part in the loss, which DDP cannot do with: remove them, or use `parallel: fsdp2`",
+    ),
+    (
+        r"'DistributedDataParallel' object has no attribute",
+        "under `parallel: ddp` the step gets PyTorch's wrapper: the model is model.module, and only a call of "
+        "model(...) averages gradients",
+    ),
+    (
+        r"mixed torch\.Tensor and DTensor",
+        "a part of the model was called, or its parameters used, outside the call of the module that is distributed: "
+        "call the module itself, not its parts or its functions",
+    ),
+    (
+        r"default process group twice",
+        "run --nproc has made the group already: guard with `if not dist.is_initialized()`",
+    ),
 )
 
 

@@ -19,6 +19,8 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8)) for _ in range(3))
         self.head = nn.Linear(8, 4)
+        if how == "spare":
+            self.spare = nn.Linear(1, 1, bias=False)
         self.how, self.calls = how, 0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,6 +37,8 @@ class Net(nn.Module):
         if self.how == "raise":
             raise ValueError("no such expert")
         if self.calls > STEPS_BEFORE:
+            if self.how == "raise later":
+                raise ValueError("no such expert")
             if self.how == "segfault":
                 os.kill(os.getpid(), signal.SIGSEGV)
             if self.how == "leave":

@@ -96,6 +96,25 @@ def test_a_rank_that_dies_ends_the_run_with_a_report_that_names_it(tmp_path: Pat
 
 
 @long
+def test_an_error_that_only_a_rank_makes_is_the_check_s_and_no_finding(tmp_path: Path) -> None:
+    report = run(tmp_path, {"kind": "ddp", "nproc": 2}, "raise later")
+    assert (report.status, report.exit_code) == ("error", 4)
+    assert report.headline.startswith("rank 1: ")
+    assert report.headline.endswith(
+        "the training step raised ValueError: no such expert; one process on plain CPU runs the same step: what differs"
+        " is the ranks (or `parallel:`), unless the line looks at the device"
+    )
+    assert report.findings == ()
+
+
+@long
+def test_parameters_that_ddp_misses_are_named(tmp_path: Path) -> None:
+    report = run(tmp_path, {"kind": "ddp", "nproc": 2}, "spare")
+    assert (report.status, report.exit_code, report.findings) == ("error", 4, ())
+    assert "here: spare.weight" in (report.eager.reason or "")
+
+
+@long
 def test_a_rank_that_hangs_is_named_and_stopped_when_its_time_is_up(tmp_path: Path) -> None:
     report = run(tmp_path, {"kind": "ddp", "nproc": 2}, "hang", timeout=30)
     assert (report.status, report.exit_code, report.eager.status) == ("error", 5, "timed_out")
