@@ -36,9 +36,9 @@ class Net(nn.Module):
             return x + 0 * torch.atan2(x, x)
         if self.how == "raise":
             raise ValueError("no such expert")
+        if self.how == "raise later" and self.calls > 2:  # the control of one process calls it for each of two parts
+            raise ValueError("no such expert")
         if self.calls > STEPS_BEFORE:
-            if self.how == "raise later":
-                raise ValueError("no such expert")
             if self.how == "segfault":
                 os.kill(os.getpid(), signal.SIGSEGV)
             if self.how == "leave":
