@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 import torch.autograd.graph
+import torch.optim
 from torch import Tensor
 
 __all__ = [
@@ -19,8 +20,11 @@ __all__ = [
     "current_node",
     "has_device_kernel",
     "has_forward_hooks",
+    "is_of_an_optimizer",
+    "is_transformed",
     "next_sequence_number",
     "overloads_of",
+    "refuses_saved_tensors_hooks",
     "registry_is_readable",
     "storage_key",
     "tensor_printer",
@@ -55,6 +59,27 @@ def tensor_printer() -> Any | None:
 def has_forward_hooks(module: torch.nn.Module) -> bool:
     """Whether a module has forward hooks of its own."""
     return bool(module._forward_hooks)
+
+
+def is_of_an_optimizer(file: str) -> bool:
+    """Whether a file holds one of PyTorch's optimizers, and not what all of them share, such as the hooks of `step`."""
+    return file.startswith(_OPTIMIZERS) and file != _SHARED
+
+
+_OPTIMIZERS = torch.optim.__file__.removesuffix("__init__.py")
+_SHARED = f"{_OPTIMIZERS}optimizer.py"
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Whether a tensor stands for others within a transform of `torch.func` (vmap, grad): its values cannot be read."""
+    wrapped: bool = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return wrapped
+
+
+def refuses_saved_tensors_hooks(error: BaseException) -> bool:
+    """Whether PyTorch raised it because a transform of `torch.func` met hooks on saved tensors."""
+    text = str(error)
+    return isinstance(error, RuntimeError) and "torch.func" in text and "saved tensor hooks" in text
 
 
 def registry_is_readable() -> bool:

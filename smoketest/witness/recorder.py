@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from smoketest.witness.compat import is_transformed
 from smoketest.witness.digest import Digest, digest_of
 from smoketest.witness.sites import Line
 
@@ -78,6 +79,7 @@ class Recorder:
     Attributes:
         events: by what crossed where.
         full: whether something was left out for its size.
+        transformed: whether something was left out since it was within a transform of `torch.func`.
     """
 
     def __init__(self, model: nn.Module, tensors: Tensors, line: Callable[[], Line | None] | None = None) -> None:
@@ -94,6 +96,7 @@ class Recorder:
         self._bytes = 0
         self.events: dict[Crossing, Event] = {}
         self.full = False
+        self.transformed = False
 
     def __enter__(self) -> Self:
         for module in self._model.modules():
@@ -153,6 +156,9 @@ class Recorder:
     def _keep(
         self, crossing: Crossing, tensor: Tensor, around: str | None, forward: Event | None = None
     ) -> Event | None:
+        if is_transformed(tensor):
+            self.transformed = True
+            return None
         if self._bytes > MOST_BYTES:
             self.full = True
             return None

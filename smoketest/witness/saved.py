@@ -6,8 +6,9 @@ losses, a custom train_step).
 
 It sees what autograd saves itself and what a custom `torch.autograd.Function` saves with ``save_for_backward``. It does
 not see what inner hooks take over, such as all within a non-reentrant checkpoint, whose recomputed block is therefore
-left out; nor what a Function keeps as a plain attribute. With these hooks PyTorch does not notice a saved tensor that
-was changed in place, so they have a step of their own, after all that counts.
+left out; nor what a Function keeps as a plain attribute. Transforms of `torch.func` raise where such hooks are (see
+`compat.refuses_saved_tensors_hooks`). With these hooks PyTorch does not notice a saved tensor changed in place,
+so they have a step of their own, after all that counts.
 """
 
 from __future__ import annotations

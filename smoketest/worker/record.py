@@ -31,6 +31,7 @@ class Record:
         buffers: what the step adds to buffers, by name.
         stored: Euclidean norms of the parameters before it, of the values that are compared.
         full: whether events were left out for their size.
+        transformed: whether events were left out since they were within a transform of `torch.func`.
         random_before: state of the CPU's generator when the first forward begins.
         random_after: the same when the step is over.
     """
@@ -42,6 +43,7 @@ class Record:
     buffers: dict[str, Digest] = field(default_factory=dict)
     stored: dict[str, float] = field(default_factory=dict)
     full: bool = False
+    transformed: bool = False
     random_before: bytes = b""
     random_after: bytes = b""
 
@@ -87,7 +89,7 @@ def record_step(
         record.random_after = torch.get_rng_state().numpy().tobytes()
     record.loss = loss_value(losses)
     record.stored = {name: float(values.norm()) for name, values in before.items()}
-    record.events, record.full = recorder.events, recorder.full
+    record.events, record.full, record.transformed = recorder.events, recorder.full, recorder.transformed
     record.updates = {name: _change(p, before[name]) for name, p in model.named_parameters() if name in before}
     record.buffers = {name: _change(b, buffers[name]) for name, b in model.named_buffers() if name in buffers}
     return record

@@ -363,6 +363,12 @@ class _Reference:
         compared.tensors = sum(seen.key in ours for seen in theirs)
         if device.full or reference.full:
             self._job.note("parity of single tensors, all of them", "there are too many to keep: the rest was left out")
+        if device.transformed or reference.transformed:
+            self._job.note(
+                "parity of what modules take and give within torch.func transforms",
+                "vmap, grad and the like hand modules tensors whose values cannot be read; losses, gradients and"
+                " updates of parameters are compared",
+            )
         found = differences(ours, theirs, tolerances)
         if found and not self._repeats(reference, tolerances):
             compared.apart, compared.tensors, found = _OTHERWISE, None, []

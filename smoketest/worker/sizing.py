@@ -16,6 +16,7 @@ from smoketest.config.models import Check
 from smoketest.errors import DoesNotFit, SmoketestError, UserCodeError
 from smoketest.findings.fit import Sizes, Steps, estimate
 from smoketest.supervise.protocol import Estimated, PhaseStarted
+from smoketest.witness.compat import refuses_saved_tensors_hooks
 from smoketest.witness.saved import SavedTensors
 from smoketest.witness.signatures import SignatureMode, Signatures, moved
 from smoketest.worker.forked import Done, NotDone, run_forked
@@ -36,6 +37,10 @@ _WHAT = "whether the model fits"
 _SMALLER_BUFFERS = (
     "{} are buffers: moving a model to a device copies each one whole, an expanded one or a view too; register the"
     " small tensor, and expand it in forward"
+)
+_TRANSFORMS = (
+    "the step uses transforms of torch.func (grad, vjp and the like), which are not seen into: PyTorch lets nobody see"
+    " what they keep for backward"
 )
 _STEP = "activations kept for backward, and whether shapes move"
 
@@ -103,7 +108,10 @@ def one_step_more(
     except BaseException as error:  # of the user's code, or of the device
         if os.getpid() != process:
             raise  # a process that the user's code forked
-        job.note(_STEP, f"the step that counts them raised {summary_of(error)}")
+        if refuses_saved_tensors_hooks(error):
+            job.note(_STEP, _TRANSFORMS)
+        else:
+            job.note(_STEP, f"the step that counts them raised {summary_of(error)}")
     else:
         steps = _counted(saved, again, traced)
     sizes = sizes_of(workload.model, workload.optimizer)
