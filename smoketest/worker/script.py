@@ -313,7 +313,8 @@ def run_probe(job: Job, script: ScriptRun) -> None:
         models = roots.trained_by(list(listener.optimizers.values()))
         if not models:
             raise UserCodeError("the script trains no module: none was called that an optimizer's parameters are of")
-        results = [_probe_one(job, *roots.calls[id(model)]) for model in models]
+    # Outside the mapping: under its function mode Dynamo captures next to nothing.
+    results = [_probe_one(job, script.map_cuda, *roots.calls[id(model)]) for model in models]
     job.note("the script's loss under torch.compile", "its modules are compiled; the loss is output.loss, or a sum")
     send_probed(job, _joined(results))
 
@@ -364,8 +365,8 @@ def _copied(value: Any) -> Any:
     return pytree.tree_map_only(Tensor, lambda t: t.detach().clone().requires_grad_(t.requires_grad), value)
 
 
-def _probe_one(job: Job, model: nn.Module, args: Any, kwargs: Any) -> ProbeResult:
-    """The probe of one module, called as the script called it first."""
+def _probe_one(job: Job, map_cuda: bool, model: nn.Module, args: Any, kwargs: Any) -> ProbeResult:
+    """The probe of one module, called as the script called it first; mapped only where it asks for CUDA itself."""
     profile = job.device.profile or load_profile(job.check.profile)
 
     def step(call: Callable[..., Any], _index: int) -> None:
@@ -373,12 +374,21 @@ def _probe_one(job: Job, model: nn.Module, args: Any, kwargs: Any) -> ProbeResul
         if loss is not None:
             loss.backward()  # type: ignore[no-untyped-call]
 
+    mapping: AbstractContextManager[object] = nullcontext()
     with unchanged(model):
-        step(model, 0)
-    return probe(
-        model, step, profile=profile, site_policy=job.policy, fullgraph=job.check.compile.fullgraph,
-        op_timeout=job.check.compile.op_timeout, on_progress=ProbePhase(job).tell,
-    )  # fmt: skip
+        try:
+            step(model, 0)
+        except Exception:
+            if not map_cuda:
+                raise
+            mapping = MapCuda(job.device.torch_device)
+            why = "it asks for CUDA in its forward, and torch.compile captures next to nothing of what is mapped"
+            job.note(f"graphs of {type(model).__name__}", why)
+    with mapping:
+        return probe(
+            model, step, profile=profile, site_policy=job.policy, fullgraph=job.check.compile.fullgraph,
+            op_timeout=job.check.compile.op_timeout, on_progress=ProbePhase(job).tell,
+        )  # fmt: skip
 
 
 def _joined(results: Sequence[ProbeResult]) -> ProbeResult:

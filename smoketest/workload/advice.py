@@ -8,7 +8,8 @@ __all__ = ["hint_for"]
 
 _CUDA = (
     "there is no CUDA here, nor on Trainium: in forward use the input's device, as in device=x.device; the check moves "
-    "the model and the batches itself, so make_model and make_batch need no .cuda() or .to(...)"
+    "the model and the batches itself, so make_model and make_batch need no .cuda() or .to(...); a training script "
+    "runs as it is with smoketest script --map-cuda"
 )
 _DTYPES = (
     "weights and batch differ in dtype: give the tensor `dtype: bfloat16` (that of model.dtype) in the batch, or leave "

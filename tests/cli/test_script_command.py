@@ -96,6 +96,21 @@ def test_a_public_style_script_runs_unmodified_with_the_losses_of_plain_cpu(
     assert len(plain) > len(seen.losses)  # it was stopped
 
 
+def test_a_model_moved_to_a_mapped_cuda_is_captured_as_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\nnet = nn.Sequential(nn.Linear(4, 4), nn.GELU()).cuda()\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for step in range(9):\n"
+        "    loss = net(torch.ones(2, 4).cuda()).sum()\n    loss.backward()\n"
+        "    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+    seen = script(tmp_path, path, "--steps", "1", "--map-cuda", "--probe")
+    assert seen.code == 0, seen.stderr
+    assert [graph["direction"] for graph in seen.report["compile"]["graphs"]] == ["forward", "backward"]
+    assert seen.report["findings"] == []
+
+
 TRAIN = """
 import sys
 import torch
