@@ -72,8 +72,10 @@ def load_check(path: Path, overrides: Sequence[str] = ()) -> Check:
         )
     folder = _absolute(path).parent
     _write_out_parallel(document)
-    overridden = [apply_override(document, text) for text in overrides]
-    _write_out_parallel(document)
+    overridden = []
+    for text in overrides:
+        overridden.append(apply_override(document, text))
+        _write_out_parallel(document)
 
     def base(at: Path_) -> Path:
         return Path.cwd() if any(at[: len(o)] == o for o in overridden) else folder

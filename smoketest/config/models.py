@@ -143,7 +143,9 @@ class Parallel(Part):
     ``ddp`` and ``fsdp2`` give each rank its part of the batch, ``tp`` gives all of it to every rank. With ``fsdp2``,
     ``mixed_precision`` is the dtype of computation and communication, ``cpu_offload`` keeps the shards on the host, and
     ``layers`` is a glob of the modules that are sharded one by one (default: the children of every ModuleList). With
-    ``tp``, ``plan`` says for globs of modules how their weights are split (default: the model's own plan).
+    ``tp``, ``plan`` says for globs of modules how their weights are split (default: the model's own plan). ``split``
+    names what of the batch each rank gets a part of (default: every tensor whose first dimension is more than 1);
+    where the batch is a tuple or a list, by position (``"0"``).
     """
 
     kind: ParallelKind = "ddp"
@@ -152,6 +154,7 @@ class Parallel(Part):
     cpu_offload: bool = False
     plan: dict[str, Literal["colwise", "rowwise"]] = {}
     layers: Annotated[str, Field(min_length=1)] | None = None
+    split: list[str] | None = None
 
 
 class Compile(Part):

@@ -97,11 +97,16 @@ def _parallel(check: Check) -> Iterator[Mistake]:
         if getattr(parallel, key) and parallel.kind != kind:
             yield Mistake(("parallel", key), f"parallel.{key} is for {kind}, and the kind is {parallel.kind}",
                           f"remove it, or write kind: {kind}")  # fmt: skip
+    if parallel.split is not None and parallel.kind == "tp":
+        yield Mistake(("parallel", "split"), "parallel.split is for ddp and fsdp2: under tp every rank gets all of the"
+                      " batch", "remove it")  # fmt: skip
     if parallel.nproc > 1 and check.device == "cpu":
         yield Mistake(("parallel", "nproc"), f"parallel: {parallel.nproc} ranks need device neuron or emulated: on"
                       " plain CPU there is nothing to see", "use --nproc 1 for one plain process")  # fmt: skip
     if parallel.nproc > 1 and parallel.kind != "tp":
-        yield from _split(parallel.nproc, check.batch.tensors or {} if check.batch is not None else {})
+        tensors = check.batch.tensors or {} if check.batch is not None else {}
+        split = tensors if parallel.split is None else parallel.split
+        yield from _split(parallel.nproc, {name: spec for name, spec in tensors.items() if name in split})
 
 
 def _split(ranks: int, tensors: Mapping[str, TensorSpec]) -> Iterator[Mistake]:

@@ -84,6 +84,7 @@ _KEYS = {
         "cpu_offload": "fsdp2: keep the shards on the host.",
         "plan": "tp: for globs of modules, how their weights are split; the model's own plan by default.",
         "layers": "fsdp2: glob of the modules sharded one by one; the children of every ModuleList by default.",
+        "split": "ddp, fsdp2: names (in a tuple: positions) of what in the batch is split; the rest is whole.",
     },
     "Compile": {
         "enabled": "Whether to run the compile probe.",

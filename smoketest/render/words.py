@@ -175,7 +175,8 @@ def verdict(report: Report) -> str:
 def device(report: Report) -> str:
     """Which device the steps ran on, such as ``the emulated neuron device (operator profile NAME)``."""
     if report.device.kind == "emulated":
-        return f"the emulated neuron device (operator profile {clean(report.device.profile or 'unknown', 80)})"
+        profile = report.device.profile
+        return "the emulated neuron device" + (f" (operator profile {clean(profile, 80)})" if profile else "")
     if report.device.kind == "neuron":
         version = report.environment.torch_neuronx
         return f"the neuron device (torch-neuronx {clean(version, 40)})" if version else "the neuron device"
@@ -413,9 +414,18 @@ def checked(report: Report) -> list[str]:
 
 def _ranks(report: Report) -> str:
     """How many made the steps, and what the numbers are of."""
-    kind = (report.workload.parallel or {}).get("kind")
+    parallel = report.workload.parallel or {}
+    kind = parallel.get("kind")
     how = f" ({clean(kind, 20)})" if isinstance(kind, str) else ""
-    return f"{report.ranks} ranks{how}: counts are per step and rank, losses the mean over them."
+    made = bool(report.eager.steps or report.findings or report.operators)
+    text = f"{report.ranks} ranks{how}" + (": counts are per step and rank, losses the mean over them" if made else "")
+    keys = (("split_over_ranks", "split over the ranks"), ("whole_on_each", "whole on each"))
+    told = [
+        f"{label}: {clean(', '.join(map(str, names)), 200)}"
+        for key, label in keys
+        if isinstance(names := parallel.get(key), list) and names
+    ]
+    return f"{text}{'. The batch is ' if told else ''}{'; '.join(told)}."
 
 
 def problems(report: Report) -> list[tuple[str, list[str]]]:

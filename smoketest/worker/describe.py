@@ -37,7 +37,9 @@ def workload(made: Workload, check: Check) -> WorkloadInfo:
         batch={name: shapes(value) for name, value in _given(made).items()},
         optimizer=names_of(made.optimizer),
         training=check.training.model_dump(),
-        parallel=check.parallel.model_dump() if made.ranks is not None and check.parallel is not None else None,
+        parallel=check.parallel.model_dump() | made.ranks.split(made.make_batch(0))
+        if made.ranks is not None and check.parallel is not None
+        else None,
     )
 
 

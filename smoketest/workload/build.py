@@ -99,6 +99,7 @@ def build_workload(
         spread=spread,
         ranks=ranks,
         parts=parts,
+        split=check.parallel.split if check.parallel is not None else None,
     )
 
 

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from smoketest.config.models import Check, Parallel
 from smoketest.workload.parallel import clip_grad_norm, parallelize
-from smoketest.workload.parts import part_of
+from smoketest.workload.parts import how_split, part_of
 
 __all__ = ["Ranks", "join"]
 
@@ -47,7 +47,14 @@ class Ranks:
 
     def take(self, batch: Any) -> Any:
         """What this rank trains on: its part of the batch, or all of it under tensor parallelism."""
-        return batch if self.parallel.kind == "tp" else part_of(batch, self.rank, self.size)
+        return batch if self.parallel.kind == "tp" else part_of(batch, self.rank, self.size, self.parallel.split)
+
+    def split(self, batch: Any) -> dict[str, list[str]]:
+        """What of the batch is split over the ranks, and what is whole on each, by name; nothing under tp."""
+        if self.parallel.kind == "tp":
+            return {}
+        parts, whole = how_split(batch, self.parallel.split)
+        return {"split_over_ranks": parts, "whole_on_each": whole}
 
 
 def join(check: Check) -> Ranks:

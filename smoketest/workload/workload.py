@@ -59,6 +59,7 @@ class Workload:
         parts: into how many a step divides each batch, as so many ranks do: the step is made of the mean of the parts'
             losses, which need not be the loss of the whole batch (padding, class weights). A custom train_step gets the
             whole batch all the same: nobody else knows how to put its parts together.
+        split: what of a batch is divided, see `part_of`.
         lazy: modules that got their parameters in a forward on the CPU, before the model was moved.
     """
 
@@ -75,6 +76,7 @@ class Workload:
     spread: nn.Module | None = None
     ranks: Ranks | None = None
     parts: int = 1
+    split: list[str] | None = None
 
     def step(self, index: int, marker: PhaseMarker = no_marker) -> list[Any]:
         """Make optimizer step `index` (from 0), with all its micro-batches.
@@ -148,7 +150,7 @@ class Workload:
         batches = [self.batch(place) for place in self.places(index)]
         if self.parts == 1 or self.train_step is not None:
             return batches
-        return [part_of(batch, part, self.parts) for batch in batches for part in range(self.parts)]
+        return [part_of(batch, part, self.parts, self.split) for batch in batches for part in range(self.parts)]
 
     def _forward(self, model: Callable[..., Any], batch: Any) -> Tensor:
         call = call_for(batch, self.batch_spec, self.model)

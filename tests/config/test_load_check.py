@@ -150,6 +150,7 @@ def test_parallel_in_its_short_form_is_the_long_one_and_can_be_overridden() -> N
     assert short.parallel == Parallel(kind="fsdp2", nproc=2)
     assert load(BASE + "parallel: fsdp2\n", "parallel.nproc=4").parallel == Parallel(kind="fsdp2", nproc=4)
     assert load(BASE, "parallel=tp").parallel == Parallel(kind="tp")
+    assert load(BASE, "parallel=ddp", "parallel.nproc=4").parallel == Parallel(kind="ddp", nproc=4)
     assert (load(BASE).ranks, short.ranks, load(BASE, "parallel.nproc=1").ranks) == (1, 2, 1)
 
 
