@@ -188,16 +188,19 @@ class DispatchWitness(WatchingMode):  # type: ignore[no-untyped-call]
         if on_device and self._noted is not None:
             self._noted(func, args, kwargs, result, fell_back)
         sync = None
-        if on_device and not fell_back and not origin.in_optimizer and phase != "optimizer":
+        if on_device and not fell_back:
             sync = sync_cause(op, args, kwargs, tensors, result, self.torch_device)
             if sync is None and (kernel := self._waited()) is not None and kernel != op:
                 sync = waits_in(kernel)
-        key = OpKey(op, phase, origin.module, origin.line, frozenset(fell_back), on_device, sync)
+        line = origin.line
+        if sync is not None and origin.in_optimizer:
+            line = self._origins.optimizer_line() or line
+        key = OpKey(op, phase, origin.module, line, frozenset(fell_back), on_device, sync)
         with self._lock:
             calls = self._calls_of(key, signature)
             calls.seconds += seconds
             calls.kernels.update(fell_back)
-            if sync is not None and (caller := self._origins.caller()) not in (None, origin.line):
+            if sync is not None and (caller := self._origins.caller()) not in (None, line):
                 calls.callers[caller] += 1
             if self._copied is not None:
                 calls.copies += self._copied()

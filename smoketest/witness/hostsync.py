@@ -76,6 +76,10 @@ _LIBRARY = (
     "see whether what you pass decides it (a mask, a flag, a size that could be a plain number), else accept it under"
     " gate.allow with a reason."
 )
+_OPTIMIZER = (
+    "see whether an option of the optimizer decides it (a line search, a tolerance, capturable), take another"
+    " optimizer, or accept it under gate.allow with a reason."
+)
 _MASKS_OF_TRANSFORMERS = (
     "it asks whether the attention mask hides anything. Leave attention_mask out where nothing is padded; else accept"
     " it under gate.allow with a reason."
@@ -124,19 +128,25 @@ def sync_message(cause: str) -> str:
     return _MESSAGES[cause]
 
 
-def sync_remedy(cause: str, code: str = "", library: str | None = None, module: str | None = None) -> str:
+def sync_remedy(
+    cause: str, code: str = "", library: str | None = None, module: str | None = None, *, in_optimizer: bool = False
+) -> str:
     """What to write instead, or what to do about a line that is not the user's own.
 
     Args:
         cause: as `sync_cause` gives it.
         code: the line that waits; empty where not known.
         library: the package whose line it is; None for a line of the user's own.
-        module: qualified name of the module it is called in; None where not known.
+        module: qualified name of the module it is called in, or class of the optimizer; None where not known.
+        in_optimizer: whether it waits in the optimizer's phase.
     """
     if cause == "read" and _DISTRIBUTION.search(code) and not _READS_ITSELF.search(code):
         return _VALIDATION
     if cause == "copy" and _CTC.search(code):
         return _LENGTHS
+    if library is not None and in_optimizer:
+        of = f", in {module}" if module else ""
+        return f"The line is of {library}, not yours{of}: {_OPTIMIZER}"
     if library is not None:
         where = f", reached through your module `{module}`" if module else ""
         masks = _MASKS_OF_TRANSFORMERS if library == "transformers" and "mask" in code else ""

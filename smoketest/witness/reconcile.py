@@ -94,8 +94,8 @@ def observations(
 def host_syncs(traced: TracedCalls, policy: SitePolicy) -> list[Observation]:
     """NST103: the calls of the traced step in which the host waits for the device.
 
-    Only those from code: what the runner reads (the loss) and what an optimizer reads for itself are not among them,
-    nor ops that fell back, which is a finding already.
+    What the runner reads (the loss) is not among them: it does when the step is over. Nor are ops that fell back, which
+    is a finding already.
 
     Args:
         traced: calls of the traced step.
@@ -141,7 +141,7 @@ _MOST_CALLERS = 3
 def _sync_remedy(cause: str, key: OpKey, policy: SitePolicy) -> str:
     site = _site(key.line, policy)
     library = policy.library(key.line[0]) if key.line else None
-    return sync_remedy(cause, site.code if site else "", library, key.module)
+    return sync_remedy(cause, site.code if site else "", library, key.module, in_optimizer=key.phase == "optimizer")
 
 
 def operator_rows(

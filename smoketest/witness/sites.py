@@ -17,7 +17,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from smoketest.findings import SitePolicy
 from smoketest.findings.report import Phase
-from smoketest.witness.compat import ENGINE, NO_SEQUENCE, current_node, has_forward_hooks, next_sequence_number
+from smoketest.witness.compat import (
+    ENGINE,
+    NO_SEQUENCE,
+    current_node,
+    has_forward_hooks,
+    is_of_an_optimizer,
+    next_sequence_number,
+)
 from smoketest.witness.context import Context
 
 __all__ = ["ModuleStack", "Origin", "Origins", "StackWalker"]
@@ -87,6 +94,18 @@ class StackWalker:
         while frame is not None and frame.f_code is not ENGINE:
             file = frame.f_code.co_filename
             if self._rank_of_file(file) == 2 and self._library_of_file(file) is None:
+                return file, frame.f_lineno
+            frame = frame.f_back
+        return None
+
+    def optimizer_line(self) -> Line | None:
+        """The line of one of PyTorch's optimizers that is running, where no line of the user's is further inside."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not ENGINE:
+            file = frame.f_code.co_filename
+            if self._rank_of_file(file) > 0:
+                return None
+            if is_of_an_optimizer(file):
                 return file, frame.f_lineno
             frame = frame.f_back
         return None
@@ -243,6 +262,10 @@ class Origins:
     def caller(self) -> Line | None:
         """The innermost line of the user's own code that is running; None where there is none, as in backward."""
         return self._walker.caller()
+
+    def optimizer_line(self) -> Line | None:
+        """The line of the optimizer of PyTorch's that is running, of which `of` tells the caller; None without one."""
+        return self._walker.optimizer_line()
 
     def _here(self) -> Origin:
         node = current_node()

@@ -46,7 +46,7 @@ class Waits(KernelObserver):
         origins: finds the line, in backward that of the op whose gradient is made. It is told every kernel.
 
     Attributes:
-        seen: how often at each place, but for those of the optimizer and of making batches.
+        seen: how often at each place, but for those of making batches.
     """
 
     def __init__(self, device: EmulatedDevice, context: Context, origins: Origins) -> None:
@@ -55,7 +55,7 @@ class Waits(KernelObserver):
         self.seen: Counter[Place] = Counter()
 
     def _note(self, name: str, fell_back: bool) -> None:
-        if self._context.phase not in ("forward", "backward"):
+        if self._context.phase not in ("forward", "backward", "optimizer"):
             return
         origin = self._origins.of(name, needs_grad=False)
         if not fell_back and waits_in(name) is not None:

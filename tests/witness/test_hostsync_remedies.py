@@ -41,3 +41,8 @@ def test_a_file_of_an_installed_package_is_told_from_the_users(tmp_path: Path) -
     policy = SitePolicy(tmp_path)
     assert policy.library(str(tmp_path / "lib/site-packages/transformers/models/x.py")) == "transformers"
     assert policy.library(str(tmp_path / "model.py")) is None
+
+
+def test_of_a_line_in_an_optimizer_of_a_library_it_says_which_optimizer() -> None:
+    told = sync_remedy("read", "loss = float(closure())", "torch", "LBFGS", in_optimizer=True)
+    assert told.startswith("The line is of torch, not yours, in LBFGS: see whether an option of the optimizer")

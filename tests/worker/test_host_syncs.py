@@ -138,8 +138,101 @@ def test_the_cost_of_a_copy_and_the_module_that_waits_are_told(waiting: Any) -> 
     assert masked.remedy.startswith("Keep the full size and let a mask decide")
 
 
-def test_what_the_runner_and_an_optimizer_read_is_no_finding(waiting: Any) -> None:
-    assert {f.phase for f in waiting.findings if f.rule == "NST103"} <= {"forward", "backward"}
+def test_what_an_optimizer_reads_is_a_finding_at_its_line_and_what_the_runner_reads_is_none(waiting: Any) -> None:
+    (found,) = [f for f in waiting.findings if f.rule == "NST103" and f.phase not in ("forward", "backward")]
+    assert found.site.code == "if p.grad is not None and bool((p.grad == p.grad).all()):"
+    assert (found.phase, found.calls_per_step) == ("optimizer", 2)  # a weight and a bias
+    assert [(m.pattern, m.calls) for m in found.modules] == [("Careful", 2)]
+    assert found.remedy.startswith("Choose with `torch.where`")
+
+
+COMMON = """import torch
+from torch import nn
+from torch.optim import SGD, Adam, AdamW
+MADE = [
+    lambda p: AdamW(p), lambda p: AdamW(p, foreach=True), lambda p: AdamW(p, foreach=False),
+    lambda p: AdamW(p, fused=True), lambda p: AdamW(p, capturable=True, foreach=True),
+    lambda p: AdamW(p, capturable=True, foreach=False), lambda p: AdamW(p, amsgrad=True),
+    lambda p: Adam(p), lambda p: Adam(p, fused=True), lambda p: Adam(p, weight_decay=0.1),
+    lambda p: SGD(p, lr=0.1, momentum=0.9), lambda p: SGD(p, lr=0.1, foreach=True),
+    lambda p: SGD(p, lr=0.1, foreach=False), lambda p: SGD(p, lr=0.1, fused=True, momentum=0.9, nesterov=True),
+]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(3, 3) for _ in MADE)
+
+    def forward(self, x):
+        return sum(part(x).square().mean() for part in self.parts)
+
+
+def make_model():
+    return Net()
+
+
+def make_batch(step):
+    return (torch.ones(2, 3),), {}
+
+
+def loss_fn(output, batch):
+    return output
+
+
+def make_optimizer(params):
+    params = list(params)
+    return [make(params[2 * place : 2 * place + 2]) for place, make in enumerate(MADE)]
+"""
+
+
+def test_the_common_optimizers_read_nothing_from_the_device(run_worker: Any, tmp_path: Path) -> None:
+    file = tmp_path / "common.py"
+    file.write_text(COMMON)
+    worker = run_worker({"workload": str(file), "training": {"steps": 1, "clip_grad_norm": 1.0}})
+    assert worker.eager.status == "ran", worker.output
+    assert [(f.phase, f.message) for f in worker.findings if f.rule == "NST103"] == []
+
+
+SEARCHING = """import torch
+from torch import nn
+
+
+def make_model():
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+
+
+def make_batch(step):
+    return (torch.randn(8, 6, generator=torch.Generator().manual_seed(step)),), {}
+
+
+def make_optimizer(params):
+    return torch.optim.LBFGS(params, max_iter=2, line_search_fn="strong_wolfe")
+
+
+def train_step(model, batch, optimizer):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(*batch[0]).square().mean()
+        loss.backward()
+        return loss
+
+    return optimizer.step(closure).detach()
+"""
+
+
+def test_what_pytorchs_optimizers_read_is_told_at_their_lines_with_the_users_that_called(
+    run_worker: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "searching.py"
+    file.write_text(SEARCHING)
+    worker = run_worker({"workload": str(file), "training": {"steps": 1}})
+    found = {f.site.code: f for f in worker.findings if f.rule == "NST103"}
+    assert {f.site.file for f in found.values()} == {"torch/optim/lbfgs.py"}
+    assert {f.phase for f in found.values()} == {"optimizer"}
+    read = found["loss = float(closure())"]
+    assert read.message.endswith("(called from searching.py:24)")
+    assert read.remedy.startswith("The line is of torch, not yours, in LBFGS: see whether an option of the optimizer")
 
 
 def test_a_line_with_64_bit_floats_is_possible_hidden_host_work(waiting: Any) -> None:
