@@ -162,13 +162,15 @@ def _headline(reports: Sequence[Report], worst: Report) -> str:
 
 def _eager(parts: Sequence[EagerPart]) -> EagerPart:
     worst = max(parts, key=lambda part: (_STATUSES.index(part.status), OTHERS not in (part.reason or "")))
+    steps = tuple(_steps([part.steps for part in parts]))
+    counted = parts if steps else ()  # of no step that all made, there are no numbers
     return EagerPart(
         status=worst.status,
         reason=_reasons(parts),
-        steps=tuple(_steps([part.steps for part in parts])),
-        op_calls=_most(part.op_calls for part in parts),
-        host_calls=_most(part.host_calls for part in parts),
-        distinct_ops=_most(part.distinct_ops for part in parts),
+        steps=steps,
+        op_calls=_most(part.op_calls for part in counted),
+        host_calls=_most(part.host_calls for part in counted),
+        distinct_ops=_most(part.distinct_ops for part in counted),
         continued_past=tuple(sorted({op for part in parts for op in part.continued_past})),
     )
 

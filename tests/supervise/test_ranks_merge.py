@@ -66,6 +66,11 @@ def test_counts_that_differ_are_the_largest_and_told_by_rank() -> None:
     assert only.message == "it fell; calls per step differ by rank: 3 on rank 0, 5 on rank 1"
 
 
+def test_where_not_all_ranks_made_a_step_there_are_no_numbers_of_one() -> None:
+    merged = merge([report(), report(eager=EagerPart(status="failed", reason="no step"))])
+    assert (merged.eager.steps, merged.eager.op_calls) == ((), None)
+
+
 AT = Site(file="net.py", line=3, code="sort(x)")
 CUT_SHORT = EagerPart(status="failed", reason="it raised", steps=(step(0, 2.0),))
 
