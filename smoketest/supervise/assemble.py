@@ -93,7 +93,7 @@ def _unjudged(check: Check, eager: Record, compiled: Record, reference: Record, 
         headline="",
         device=device,
         environment=facts.environment if facts else circumstances.environment,
-        workload=facts.workload if facts else WorkloadInfo(),
+        workload=facts.workload if facts else _workload(check),
         eager=_eager_part(eager),
         compile=_compile_part(compiled),
         parity=_parity_part(reference),
@@ -126,6 +126,12 @@ def _device(check: Check) -> DeviceInfo:
     """The device for a report whose worker never opened one; ``auto`` is settled by the worker."""
     kind = "emulated" if check.device == "auto" else check.device
     return DeviceInfo(kind=kind, profile_note="the worker ended before it opened a device")
+
+
+def _workload(check: Check) -> WorkloadInfo:
+    """What is known of a workload that no worker described."""
+    several = check.parallel is not None and check.ranks > 1
+    return WorkloadInfo(parallel=check.parallel.model_dump() if several and check.parallel is not None else None)
 
 
 def _eager_part(record: Record) -> EagerPart:
