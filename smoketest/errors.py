@@ -24,6 +24,7 @@ __all__ = [
     "SmoketestError",
     "TorchUnusable",
     "UserCodeError",
+    "without_boilerplate",
 ]
 
 
@@ -129,3 +130,11 @@ class TorchUnusable(SmoketestError):
 
 class InternalError(SmoketestError):
     """A fault of this package."""
+
+
+def without_boilerplate(text: str) -> str:
+    """PyTorch's message about a kernel that is missing, up to the advice to its own staff and the list of backends.
+
+    What it says of the op is in the first sentence; any other text is given back as it is.
+    """
+    return text.partition(" This could be because the operator doesn't exist for this backend")[0]

@@ -32,6 +32,17 @@ _REMEDIES = (
         " uncompiled module.",
     ),
     (
+        re.compile(r"sparse_\w+_tensor|to_sparse|torch\.sparse\b|\bsparse tensor"),
+        "Leave the sparse tensor out of forward: the device has no sparse kernels. Keep the edges as an index and add"
+        " the messages up with `index_add`, as `smoketest explain _sparse_mm` shows, or multiply by a dense matrix made"
+        " once and kept as a buffer.",
+    ),
+    (
+        re.compile(r"[Bb]ackwards? hooks?\b|register_\w*hook"),
+        "Take the backward hook off the compiled module: change the gradient in the step after backward (clip or scale"
+        " `parameter.grad`), or in a torch.autograd.Function.",
+    ),
+    (
         re.compile(r"requires_grad_\(\)"),
         "Set requires_grad on the tensor outside the compiled module, and pass it in.",
     ),

@@ -246,6 +246,10 @@ REWRITES: dict[str, str] = {
     " function, with align_corners and padding, in report.md (or of smoketest explain grid_sampler_2d). Work and"
     " memory grow with height times points; four gathers take less, but single gathers were reported to compile for"
     " hours.",
+    "_sparse_mm": "The device has no sparse kernels. Of a sparse matrix of n rows keep row, column and value of each"
+    " entry (edge), and add up: `torch.zeros(n, x.shape[1], device=x.device).index_add(0, rows,"
+    " x.index_select(0, columns) * values[:, None])` is the matrix times x, entries that occur twice added. A small"
+    " matrix that does not change is better made dense, once, as a buffer. Sparse times sparse is not covered.",
     # Embeddings, recurrent cells, complex numbers
     "_embedding_bag": "With bags of one size, without padding_idx: `F.embedding(ids, table).mean(1)` for mode='mean';"
     " .sum(1) for 'sum', after * weights[..., None] where there are per_sample_weights; .amax(1) for 'max'. Pad ragged"
@@ -310,6 +314,7 @@ _SAME: dict[str, tuple[str, ...]] = {
     "_cdist_forward": ("_cdist", "_pdist", "_pdist_forward", "_euclidean_dist"),
     "im2col": ("col2im",),
     "linalg_matrix_exp": ("matrix_exp",),
+    "_sparse_mm": ("_sparse_addmm", "sparse_coo_tensor", "_to_sparse", "hspmm"),
     "fake_quantize_per_tensor_affine_cachemask": (
         "fake_quantize_per_tensor_affine",
         "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
@@ -399,8 +404,18 @@ _SAME: dict[str, tuple[str, ...]] = {
     "_sparse_coo_tensor_with_dims_and_tensors": ("_sparse_coo_tensor_unsafe", "_coalesce", "sparse_mask"),
 }
 
+_SPARSE = (
+    "_sparse_coo_tensor_with_dims_and_tensors",
+    "_sparse_coo_tensor_unsafe",
+    "_coalesce",
+    "_sparse_addmm",
+    "addmm",
+)
+"""Ops of sparse tensors that a line of the user's makes; the backward of an embedding makes the first as well."""
+
 _INSIDE = (
     (re.compile(r"\baffine_grid\s*\("), ("linspace",), "aten::affine_grid_generator"),
+    (re.compile(r"\bsparse\.\w|\bsparse_\w+\(|\bto_sparse"), _SPARSE, "aten::_sparse_mm"),
     (re.compile(r"\bgroup_norm\s*\("), ("var_mean",), "aten::native_group_norm"),
 )
 """A call in the user's line, ops that it runs inside itself, and the op whose remedy is meant for it."""

@@ -21,6 +21,7 @@ from torch import fx, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
+from smoketest.errors import without_boilerplate
 from smoketest.operators.decompositions import decomposition_table
 from smoketest.probe import compat
 from smoketest.probe.from_fx import graph_spec, value_spec
@@ -609,7 +610,7 @@ def break_id(text: str) -> str | None:
 def _first_paragraph(text: str) -> str:
     """The title of a graph break, and its explanation where there is one, in one line."""
     lines = [line.strip() for line in text.strip().splitlines()]
-    title = lines[0] if lines else ""
+    title = without_boilerplate(lines[0]) if lines else ""
     explanation = next((line for line in lines if line.startswith("Explanation:")), None)
     return f"{title}. {explanation.removeprefix('Explanation:').strip()}" if explanation else title
 

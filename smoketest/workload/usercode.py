@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException
 from typing import Any
 
-from smoketest.errors import Place, UserCodeError
+from smoketest.errors import Place, UserCodeError, without_boilerplate
 from smoketest.findings import SitePolicy
 from smoketest.findings.sites import real_path
 from smoketest.workload.advice import hint_for
@@ -51,7 +51,7 @@ def blame_user(error: BaseException, what: str, *, hint: str | None = None) -> U
 def summary_of(error: BaseException) -> str:
     """Type and text of an exception on one bounded line; its text may be code of the user's, and fail."""
     try:
-        text = " ".join(str(error).split())
+        text = without_boilerplate(" ".join(str(error).split()))
     except BaseException as failure:
         text = f"(its text cannot be had: __str__ raised {type(failure).__name__})"
     if len(text) > _MESSAGE_LIMIT:

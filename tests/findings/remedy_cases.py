@@ -320,6 +320,17 @@ CASES: dict[str, Case] = {
         "i_r, i_z, i_n = F.linear(x, w_ih, b_ih).chunk(3, -1); h_r, h_z, h_n = F.linear(h, w_hh, b_hh).chunk(3, -1);"
         "r = torch.sigmoid(i_r + h_r); z = torch.sigmoid(i_z + h_z); n = torch.tanh(i_n + r * h_n)",
     ),
+    "_sparse_mm": Case(
+        lambda: {
+            "x": normal(5, 3),
+            "values": normal(4),
+            "rows": torch.tensor([0, 2, 2, 3]),
+            "columns": torch.tensor([1, 0, 4, 4]),
+            "n": 4,
+        },
+        "torch.sparse.mm(torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (4, 5), check_invariants=True)"
+        ", x)",
+    ),
     "polar": Case(complex_pair, "torch.view_as_real(torch.complex(a, b) * torch.complex(c, s))"),
     "_fft_r2c": Case(fourier, "torch.fft.rfft(x).real"),
 }

@@ -71,5 +71,15 @@ def test_what_dynamo_says_of_a_line_has_a_remedy_of_its_own(line: Line, start: s
     assert remedy.startswith(start)
 
 
+def test_a_sparse_constructor_has_a_remedy_of_its_own() -> None:
+    said = "Dynamo does not know how to trace the builtin `torch._VariableFunctionsClass.sparse_coo_tensor.`"
+    assert (about_break(said) or "").startswith("Leave the sparse tensor out of forward")
+
+
+def test_a_backward_hook_has_a_remedy_of_its_own() -> None:
+    said = "Module-level backwards hooks require compiled autograd."
+    assert (about_break(said) or "").startswith("Take the backward hook off the compiled module")
+
+
 def test_of_anything_else_the_rule_speaks() -> None:
     assert about_break("graph break: builtin: some C function that is not traced [GB0059]") is None

@@ -261,6 +261,19 @@ def test_whole_code_says_in_its_first_line_what_it_covers_and_then_what_not(op: 
         ("aten::linspace.out", "aten::affine_grid_generator", "grid = f(theta)", "affine_grid_generator"),
         ("aten::linspace.out", "aten::linspace", "grid = F.affine_grid(theta, h.shape)", "affine_grid_generator"),
         ("aten::linspace.out", "aten::linspace", "t = torch.linspace(0, 1, 9, device=x.device)", "linspace"),
+        (
+            "aten::_sparse_coo_tensor_with_dims_and_tensors",
+            "aten::_sparse_coo_tensor_with_dims_and_tensors",
+            "a = torch.sparse_coo_tensor(edges, ones, (n, n))",
+            "_sparse_mm",
+        ),
+        ("aten::addmm", "aten::addmm", "h = torch.sparse.mm(a, h)", "_sparse_mm"),
+        (
+            "aten::_sparse_coo_tensor_with_dims_and_tensors",
+            "aten::_sparse_coo_tensor_with_dims_and_tensors",
+            "x = self.u(u)",
+            "_sparse_coo_tensor_with_dims_and_tensors",
+        ),
         ("aten::sort.values_stable", "aten::argsort", "i = x.argsort()", "sort"),
     ],
 )

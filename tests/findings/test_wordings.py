@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch
 
 from smoketest.findings.wordings import op_named_as_fallback
+from smoketest.workload.usercode import summary_of
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,11 @@ def test_no_text_takes_long(piece: str) -> None:
 
 def test_the_op_that_the_tracker_is_tried_with_is_no_news() -> None:
     assert op_named_as_fallback("Operator ' aten::_test_optional_intlist ' fell back to CPU") is None
+
+
+def test_pytorchs_message_of_a_missing_kernel_ends_after_what_it_says_of_the_op() -> None:
+    with pytest.raises(NotImplementedError) as raised:
+        torch.ops.aten._coalesce(torch.ones(3))
+    assert "fburl" in str(raised.value)
+    said = summary_of(raised.value)
+    assert said == "NotImplementedError: Could not run 'aten::_coalesce' with arguments from the 'CPU' backend."
