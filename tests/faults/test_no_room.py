@@ -64,6 +64,7 @@ def test_files_that_may_not_grow(stage: Stage) -> None:
     assert ended.errors == ["error: reports/net: the output folder cannot be written: File too large"]
 
 
+@long
 def test_a_disk_too_small_for_temporary_files_is_no_obstacle(stage: Stage, disk: Path) -> None:
     stage.check()
     fill(disk, 0)
