@@ -8,7 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros ecosystem examples scripts doubles faults compiled ranks first-contact clean parity
+.PHONY: help smoke test lint shipped init-targets conformance bench sweep sweep-models repros ecosystem examples scripts doubles faults compiled ranks first-contact clean parity remedies
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ doubles: $(INSTALLED) ## The suite for the real device on all doubles of torch-n
 
 faults: $(INSTALLED) ## The campaign of faults and the fuzzing of checks, the long form (20 minutes)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults
+
+remedies: $(INSTALLED) ## Every rewrite and whole module that a report offers, against what it replaces, the long form (2 minutes)
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/findings/test_remedies.py tests/findings/test_rewritten_modules.py
 
 compiled: $(INSTALLED) ## torch.compile on the emulated device, GPT-2 too, the long form (one minute)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_compile.py tests/devices/test_compile_running.py tests/devices/test_compile_errors.py

@@ -45,6 +45,8 @@ def torchrun(folder: Path, *arguments: str, ranks: int = 2) -> Run:
 @pytest.fixture(scope="module")
 def sorted_on_one(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Rank 1 sorts, which runs on the CPU; rank 0 prints the loss, which waits for the device."""
+    if os.environ.get("SMOKETEST_LONG") != "1":
+        pytest.skip("long: `make scripts` runs it")
     return torchrun(tmp_path_factory.mktemp("sorted"), "--fail-on", "1")
 
 

@@ -18,7 +18,8 @@ Seen = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    return ranks.run("parallel_training.py", 2, tmp_path_factory.mktemp("two"), "tp", "llama")
+    llama = ("llama",) if os.environ.get("SMOKETEST_LONG") == "1" else ()
+    return ranks.run("parallel_training.py", 2, tmp_path_factory.mktemp("two"), "tp", *llama)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,7 @@ def test_two_ranks_train_as_one_process(two: Seen, name: str) -> None:
     assert_as_one(two, name)
 
 
+@LONG
 def test_two_ranks_split_a_transformers_model_by_its_own_plan(two: Seen) -> None:
     assert_as_one(two, "llama", one="one llama")
 

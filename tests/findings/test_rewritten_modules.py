@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from smoketest.findings.modules import MODULES, module_for
 from smoketest.operators.profile import load_profile
 
 
+@pytest.mark.skipif(os.environ.get("SMOKETEST_LONG") != "1", reason="long: `make remedies` runs it")
 def test_every_module_gives_what_it_replaces_without_fallbacks_and_lowers(tmp_path: Path) -> None:
     pytest.importorskip("torch_mlir", reason="needs the `lowering` extra")
     seen = output_of("module_cases.py", tmp_path)

@@ -74,6 +74,7 @@ def test_a_finding_of_rank_1_alone_says_so_and_the_losses_are_those_of_one_proce
     assert "2 ranks (fsdp2): counts are per step and rank, losses the mean over them." in text
 
 
+@long
 def test_an_error_of_the_user_s_on_one_rank_names_the_rank_and_the_line(tmp_path: Path) -> None:
     report = run(tmp_path, {"kind": "ddp", "nproc": 2}, "raise")
     assert (report.status, report.exit_code) == ("error", 4)
