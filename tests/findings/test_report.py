@@ -63,7 +63,7 @@ ITEMS = {
     "operators": "op eager compile calls_per_step ranks",
     "findings": (
         "id rule class verdict status op called_as kind grounds phase site modules shapes calls_per_step exact"
-        " bytes_per_step ms_per_step ranks witnesses stage message remedy repro"
+        " bytes_per_step ms_per_step ranks ranks_unended witnesses stage message remedy repro"
     ),
     "not_checked": "what why",
 }

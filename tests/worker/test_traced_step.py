@@ -129,7 +129,9 @@ def test_what_only_the_watched_step_raises_is_said_to_and_is_no_finding(run_work
         "it raised ZeroDivisionError: division by zero; made from the same state with no dispatch mode it came to its "
         "end"
     )
-    assert notes["lines, counts and host synchronisation"] == "no traced step came to its end"
+    assert notes["lines, counts and host synchronisation of all of the step"] == (
+        "the traced step did not come to its end: they are told as far as it came"
+    )
 
 
 def test_one_that_draws_counts_and_makes_its_batch_from_the_global_state_agrees(
