@@ -212,6 +212,8 @@ def _run_all(paths: Sequence[Path], settings: _Settings, interrupts: Interrupts)
     taken: dict[str, Path] = {}
     for path in paths:
         if interrupts.name is not None:
+            if len(paths) == 1:  # of several the table tells
+                say("interrupted")
             yield Ended(Row.without_report(printable(str(path)), 130, "not run: interrupted"))
             continue
         try:

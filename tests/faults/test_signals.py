@@ -52,6 +52,31 @@ def test_a_signal_at_any_time_of_the_command_s_own(stage: Stage, seed: int) -> N
     interrupted(stage, process)
 
 
+AT_THE_BRINK = """
+import os, signal
+real = signal.signal
+def set_handler(number, handler):
+    before = real(number, handler)
+    if number == signal.SIGHUP and getattr(handler, "__name__", None) == "_came":  # the run's own, set last
+        os.kill(os.getpid(), signal.SIGTERM)
+    return before
+signal.signal = set_handler
+"""
+
+
+@pytest.mark.parametrize("checks", [1, 2])
+def test_a_signal_between_the_start_and_the_first_check_is_told(stage: Stage, checks: int) -> None:
+    stage.without_workers("kill")
+    with (stage.folder / "site/sitecustomize.py").open("a") as site:
+        site.write(AT_THE_BRINK)
+    for number in range(checks):
+        stage.check(f"net{number}")
+    ended = stage.run("run", ".", "--no-compile", "--quiet")
+    assert ended.code == 130
+    assert not list(ended.output.glob("net*"))
+    assert ended.err == "interrupted\n" if checks == 1 else ended.err.count("not run: interrupted") == checks
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, *([signal.SIGTERM, signal.SIGHUP] if LONG else [])])
 def test_a_signal_while_a_worker_refuses_to_end(stage: Stage, number: signal.Signals) -> None:
     stage.check(act="never_return_and_refuse_to_end", at="call 1")
