@@ -101,7 +101,6 @@ def test_the_parent_side_never_names_torch(room: str) -> None:
 # Every extension of PyTorch's stands on these, for want of public names; the sweep over OpInfo is no part of a run.
 KNOWN_PRIVATE = (
     "torch._ops",
-    "torch.distributed._functional_collectives",
     "torch.testing._internal",
     "torch.utils._pytree",
     "torch.utils._python_dispatch",

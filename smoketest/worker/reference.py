@@ -428,7 +428,8 @@ class _Reference:
 
 
 def _takes_statistics(module: torch.nn.Module) -> bool:
-    return isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training
+    norms = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+    return isinstance(module, norms) and module.training
 
 
 def _by(difference: Difference) -> str:

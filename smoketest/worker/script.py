@@ -381,6 +381,8 @@ def _probe_one(job: Job, map_cuda: bool, model: nn.Module, args: Any, kwargs: An
         except Exception:
             if not map_cuda:
                 raise
+            with MapCuda(job.device.torch_device):
+                step(model, 0)  # else it is not CUDA that it asks for, and this is told as it is without the option
             mapping = MapCuda(job.device.torch_device)
             why = "it asks for CUDA in its forward, and torch.compile captures next to nothing of what is mapped"
             job.note(f"graphs of {type(model).__name__}", why)

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate
@@ -169,8 +169,14 @@ def _style(name: str, module: nn.Module, style: str) -> ParallelStyle:
 def _share_gradients(module: nn.Module, mesh: DeviceMesh) -> None:
     """Add the gradients of all ranks: each has applied the whole weight to its part of the activations."""
     group = mesh.get_group()
+
+    def summed(gradient: Tensor) -> Tensor:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=group)
+        return total
+
     for parameter in module.parameters():
-        parameter.register_hook(lambda gradient: functional.all_reduce(gradient, "sum", group))
+        parameter.register_hook(summed)
 
 
 def _tied(module: nn.Module) -> list[list[str]]:

@@ -111,6 +111,22 @@ def test_a_model_moved_to_a_mapped_cuda_is_captured_as_any_other(tmp_path: Path)
     assert seen.report["findings"] == []
 
 
+def test_a_model_that_asks_for_cuda_itself_is_said_to_be_captured_badly(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(4, 4)\n"
+        "    def forward(self, x):\n        return self.layer(x) + torch.ones(4, device='cuda')\n"
+        "net = Net().cuda()\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for step in range(9):\n"
+        "    net(torch.ones(2, 4).cuda()).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+    seen = script(tmp_path, path, "--steps", "1", "--map-cuda", "--probe")
+    notes = {entry["what"]: entry["why"] for entry in seen.report["not_checked"]}
+    assert notes["graphs of Net"].startswith("it asks for CUDA in its forward")
+
+
 TRAIN = """
 import sys
 import torch
