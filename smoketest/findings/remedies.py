@@ -304,6 +304,10 @@ ADVICE: dict[str, str] = {
     " and use a dense optimizer.",
     "masked_scatter": "No short rewrite. Where each target's source is known beforehand, use torch.where with a"
     " gathered source.",
+    "transformers::grouped_mm_fallback": "In a transformers model no line is to be rewritten: set"
+    " model.set_experts_implementation('batched_mm') before training, or experts_implementation: batched_mm in the"
+    " check's model.config; it neither sorts tokens nor counts them. It takes memory: a copy of the chosen experts'"
+    " weights for every token.",
     "mode": "No rewrite. It is mostly part of a metric: compute that on the CPU, outside the step.",
 }
 
@@ -417,6 +421,7 @@ _INSIDE = (
     (re.compile(r"\baffine_grid\s*\("), ("linspace",), "aten::affine_grid_generator"),
     (re.compile(r"\bsparse\.\w|\bsparse_\w+\(|\bto_sparse"), _SPARSE, "aten::_sparse_mm"),
     (re.compile(r"\bgroup_norm\s*\("), ("var_mean",), "aten::native_group_norm"),
+    (re.compile(r"\.experts\("), ("histc", "sort", "_grouped_mm"), "transformers::grouped_mm_fallback"),
 )
 """A call in the user's line, ops that it runs inside itself, and the op whose remedy is meant for it."""
 
@@ -477,8 +482,7 @@ def is_rewrite(remedy: str) -> bool:
 def looked_up(op: str, table: Mapping[str, str]) -> str | None:
     """The entry of an op, of the op whose backward it is, or of the op of the same remedy; None where there is none."""
     namespace, _, name = functional_base(op).partition("::")
-    if namespace != "aten":
-        return None
+    name = name if namespace == "aten" else f"{namespace}::{name}"
     for form in (name, name.removesuffix("_backward"), name.removesuffix("_backward") + "_forward"):
         found = table.get(form) or table.get(_FIRST.get(form, ""))
         if found:

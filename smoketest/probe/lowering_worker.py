@@ -149,6 +149,13 @@ def _lower(spec: Any, answers: IO[bytes], diagnostics: IO[bytes]) -> Answer:
 
     stage = "captured"
     unknown: tuple[str, ...] = ()
+    foreign = _of_a_library(spec)
+    if foreign is not None:
+        name = foreign.target.replace("::", ".")
+        sentence = (
+            f"{foreign.target} is an op of a library's own (torch.library), which the torch dialect does not have"
+        )
+        return Answer(stage, sentence, foreign.name, (f"torch.{name}",))
     with _stderr_into(diagnostics):
         try:
             module = fx.stateless_fx_import(_rebuild(spec), output_type=OutputType.RAW)
@@ -168,6 +175,19 @@ def _lower(spec: Any, answers: IO[bytes], diagnostics: IO[bytes]) -> Answer:
             sentence, node = _first_error(printed, error)
             return Answer(stage, sentence, node, unknown)
     return Answer(stage, unknown=unknown, limits=hits(module))
+
+
+def _of_a_library(spec: Any) -> Any:
+    """The first node that calls an op registered only where the model runs; None where there is none."""
+    from smoketest.probe.graphs import overload
+
+    for node in spec.nodes:
+        if node.is_op:
+            try:
+                overload(str(node.target))
+            except AttributeError:
+                return node
+    return None
 
 
 @contextmanager

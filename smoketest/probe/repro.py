@@ -20,6 +20,9 @@ from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref,
 __all__ = ["FailingGraph", "Key", "key_of", "script", "write"]
 
 Backend = Literal["torch-mlir", "neuron"]
+_PYTORCHS_OWN = ("aten", "prims", "_c10d_functional")
+"""Namespaces whose ops are there in every process that imports torch."""
+
 Key = tuple[str, str | None, str | None, Site | None]
 """Rule, op, phase and site: what a finding is one of."""
 
@@ -79,12 +82,14 @@ def _written(finding: Finding, failing: FailingGraph | None, place: Path) -> Fin
 
 
 def can_be_written(graph: GraphSpec) -> bool:
-    """Whether every call is of an operator on values that are known beforehand, and none is sparse.
+    """Whether every call is of an operator of PyTorch's own, on values that are known beforehand, and none is sparse.
 
-    A graph keeps no layout of its tensors, and fake ones of a sparse layout cannot be made again.
+    An op of another library is registered by code of the user's, which the file does not have. A graph keeps no layout
+    of its tensors, and fake ones of a sparse layout cannot be made again.
     """
     return not any(
         isinstance(node.target, HigherOrder)
+        or (node.is_op and str(node.target).partition("::")[0] not in _PYTORCHS_OWN)
         or str(node.target).startswith("unknown:")
         or any(_is_unwritable(value) for value in (*inputs_of(node), *values(node.value)))
         for node in graph.nodes

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 from remedy_cases import CASES, MORE, Case, evaluate, snippet
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoketest.findings import Observation, merge
+from smoketest.findings.identity import functional_base
 from smoketest.findings.modules import MODULES
 from smoketest.findings.remedies import ADVICE, LOWERS_WITH, REWRITES, RUNS_IN, is_rewrite, remedy_for
 from smoketest.findings.report import Site
@@ -275,12 +277,47 @@ def test_whole_code_says_in_its_first_line_what_it_covers_and_then_what_not(op: 
             "_sparse_coo_tensor_with_dims_and_tensors",
         ),
         ("aten::sort.values_stable", "aten::argsort", "i = x.argsort()", "sort"),
+        ("aten::sort.values_stable", "aten::sort", "h = self.experts(h, index)", "transformers::grouped_mm_fallback"),
+        (
+            "transformers::grouped_mm_fallback_backward",
+            "transformers::grouped_mm_fallback_backward",
+            "h = self.moe(h)",
+            "transformers::grouped_mm_fallback",
+        ),
     ],
 )
 def test_the_remedy_is_that_of_what_the_line_calls(op: str, called_as: str, code: str, meant: str) -> None:
     site = Site(file="m.py", line=1, code=code)
     found = merge([Observation("NST101", op=op, called_as=called_as, site=site)])[0].remedy
     assert found == (REWRITES | ADVICE)[meant]
+
+
+class Called(TorchDispatchMode):
+    """Names of the ops that were dispatched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(functional_base(op.name()))
+        return op(*args, **(kwargs or {}))
+
+
+def test_experts_of_transformers_compute_the_same_without_sorting_as_the_advice_has_it() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 4}
+    config = transformers.MixtralConfig(**sizes, num_key_value_heads=2, num_local_experts=4, vocab_size=16)
+    model = transformers.MixtralForCausalLM(config)
+    tokens = torch.arange(12).reshape(2, 6)
+    grouping = {"aten::sort", "aten::histc"}
+    with Called() as before:
+        expected = model(tokens).logits
+    assert grouping <= before.names
+    model.set_experts_implementation("batched_mm")
+    with Called() as after:
+        torch.testing.assert_close(model(tokens).logits, expected)
+    assert not [name for name in after.names if name in grouping or "grouped_mm" in name]
 
 
 @pytest.mark.parametrize(

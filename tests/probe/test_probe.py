@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from smoketest.findings import Finding, merge
 from smoketest.operators.functional import functional_overload
 from smoketest.probe import probe as probe_module
+from smoketest.probe import repro
 from smoketest.probe.lower import LoweringProcess
 from smoketest.probe.probe import ProbeResult
 
@@ -31,6 +32,21 @@ class Gamma(Weighted):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.lgamma(x * self.weight + 2)
         return torch.erfinv(y.tanh() * 0.5)
+
+
+@torch.library.custom_op("smoketest_tests::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+doubled.register_fake(torch.empty_like)
+doubled.register_autograd(lambda _, grad: grad * 2)
+
+
+class OfALibrary(Weighted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = doubled(x * self.weight)
+        return y.sin()
 
 
 class Linear(nn.Module):
@@ -117,6 +133,20 @@ def test_lgamma_fails_with_stage_sentence_and_line(probed: Probe) -> None:
         "avoids it). torch-mlir: failed to legalize operation 'torch.operator' that was explicitly marked illegal "
         "(torch.aten.lgamma)"
     )
+    assert_sums_agree(result)
+
+
+def test_an_op_of_a_librarys_own_is_refused_for_what_it_is_and_has_no_repro(probed: Probe, tmp_path: Path) -> None:
+    result = probed(OfALibrary(), torch.rand(3, 4))
+    doubled = found(result, "NST201")["smoketest_tests::doubled", "forward"]
+    assert doubled.site is not None
+    assert (doubled.site.line, doubled.grounds, doubled.stage) == (line(OfALibrary, 1), "cannot_lower", "captured")
+    assert doubled.message == (
+        "smoketest_tests::doubled does not lower (torch-neuronx-prerelease-2026-04 has no kernel for it, and no "
+        "decomposition avoids it). torch-mlir: smoketest_tests::doubled is an op of a library's own (torch.library), "
+        "which the torch dialect does not have"
+    )
+    assert [f.repro for f in repro.write([doubled], result.failing, tmp_path)] == [None]
     assert_sums_agree(result)
 
 
