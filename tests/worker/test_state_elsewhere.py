@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import state_runs
 from smoketest.workload.usercode import of_user_code
 
 START = """
-import collections, os, random, secrets
+import collections, random, secrets
 import numpy as np
 import torch
 from torch import nn
@@ -107,12 +108,16 @@ OTHERS = {
     "wrong, and remembers": net(
         **(LIST | {"forward": LIST["forward"] + " * (1.5 if x.device.type == 'neuron' else 1)"})
     ),
-    "random from the system": net(forward="return self.lin(x) * (1 + secrets.randbelow(100))"),
+    "random from the system": net(
+        forward="drawn = int.from_bytes(secrets.token_bytes(8), 'big') / 2**64\nreturn self.lin(x) * (1 + 99 * drawn)"
+    ),
     "counts in a global": net(forward="N[0] += 1\nreturn self.lin(x) * N[0]"),
     "counts in an object": net(
         init=f"self.memory = {OBJECT}", forward="self.memory.total += 1\nreturn self.lin(x) * self.memory.total"
     ),
-    "other weights": net(init="nn.init.constant_(self.lin.weight, os.getpid() % 100 + 1)"),
+    "other weights": net(
+        init="self.lin.weight.data.copy_(torch.tensor(list(secrets.token_bytes(256))).view(16, 16) / 256)"
+    ),
     "an object in an optimizer's state": optimizer(f"self.state['memory'] = {OBJECT}"),
     "mistake of our own": net(),
 }
@@ -155,12 +160,17 @@ def test_a_difference_is_found_in_a_model_that_remembers(answers: Any) -> None:
     assert "differs from plain CPU's" in answers["wrong, and remembers"]["rules"]["NST106"]
 
 
-@pytest.mark.parametrize("name", ["wrong, and counts in a global", "random from the system"])
-def test_losses_that_plain_cpu_does_not_reproduce_are_not_called_compared(answers: Any, name: str) -> None:
+# Two draws may come within the tolerance of each other in one step, never in all four.
+@pytest.mark.parametrize(
+    ("name", "step"), [("wrong, and counts in a global", "1"), ("random from the system", "[1-4]")]
+)
+def test_losses_that_plain_cpu_does_not_reproduce_are_not_called_compared(answers: Any, name: str, step: str) -> None:
     seen = answers[name]
     assert (seen["parity"]["status"], seen["parity"]["max_relative_error"]) == ("skipped", None)
-    assert seen["parity"]["reason"].startswith(
-        "the loss of step 1 differs from plain CPU's, but plain CPU does not give"
+    assert re.match(
+        rf"the loss of step {step} differs from plain CPU's, but plain CPU does not give the same losses either when"
+        rf" the run is made again \(step {step}\)",
+        seen["parity"]["reason"],
     )
     assert "NST106" not in seen["rules"]
 
