@@ -37,7 +37,7 @@ class Net(torch.nn.Module):
             if self.act == "exit3":
                 os._exit(3)
             if self.act == "stubborn":
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                signal.signal(signal.SIGTERM, lambda *_: open("asked", "w").close())
             if self.act in ("sleep", "stubborn"):
                 print("asleep", flush=True)
                 time.sleep(600)
@@ -101,7 +101,7 @@ def worker_pids(folder: Path, name: str) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    for _ in range(200):
+    for _ in range(1200):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return True
@@ -249,7 +249,7 @@ def test_a_second_ctrl_c_ends_all_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, "net.yaml", "--no-compile")
     wait_for(tmp_path / "reports/net/log/eager.log", "asleep")
     process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    wait_for(tmp_path / "asked", "")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from torch.distributed import TCPStore
 
 HERE = Path(__file__).parent
 SECONDS = 120
@@ -22,10 +23,12 @@ _ANSWERS = "RANKS_ANSWERS"
 
 def run(program: str, ranks: int, folder: Path, *args: str) -> list[dict[str, Any]]:
     """The answers of all ranks, in their order; a rank that fails fails the test with what it printed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), _ANSWERS: str(folder)}
+    # As under torchrun: the launcher keeps the store, so that nobody takes the port before rank 0 would.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    shared = {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "WORLD_SIZE": str(ranks), _ANSWERS: str(folder),
+    }  # fmt: skip
     processes = []
     command = [sys.executable, "-W", "ignore", str(HERE / program), *args]
     try:

@@ -20,7 +20,10 @@ from doubles.site import Site
 from smoketest.doctor import Diagnosis, Limits, Place, Topic, examine, examine_quickly, render_text
 
 HANG = "import time; time.sleep(600)"
-SHORT = Limits(backend=1.5, neuron_ls=0.7)
+# Enough for what does answer, on a busy machine too.
+HANGING_BACKEND, HANGING_NEURON_LS = Limits(backend=4), Limits(neuron_ls=2)
+PATIENCE = 60
+"""What hangs here would do so for 600 s: whether it was ended is told at once, on a busy machine too."""
 
 
 @pytest.fixture
@@ -216,9 +219,9 @@ def test_15_a_container_without_the_devices(machine: FakeMachine) -> None:
 def test_16_the_device_hangs_when_it_is_asked_for(machine: FakeMachine) -> None:
     add_native(machine.site, is_available=HANG)
     started = time.monotonic()
-    said = cause(machine.examine(SHORT))
-    assert time.monotonic() - started < 10
-    assert "torch.neuron: torch.neuron.is_available() did not answer within 2 s" in said
+    said = cause(machine.examine(HANGING_BACKEND))
+    assert time.monotonic() - started < PATIENCE
+    assert "torch.neuron: torch.neuron.is_available() did not answer within 4 s" in said
     assert "another user of the device" in said
 
 
@@ -402,8 +405,8 @@ def test_collect_env_without_that_line_says_so(machine: FakeMachine) -> None:
 
 def test_a_hanging_neuron_ls_is_ended_with_what_it_started(machine: FakeMachine, tmp_path: Path) -> None:
     machine.set_neuron_ls(f"sleep 600 & echo $! > {tmp_path}/pid; wait")
-    line = machine.examine(SHORT).of(Topic.DEVICES)
-    assert line.found == "neuron-ls did not answer within 1 s"
+    line = machine.examine(HANGING_NEURON_LS).of(Topic.DEVICES)
+    assert line.found == "neuron-ls did not answer within 2 s"
     # The device itself answers, so this is no reason to refuse it.
     assert line.verdict == "warn"
     child = int((tmp_path / "pid").read_text())
@@ -422,7 +425,7 @@ def test_everything_hanging_ends_within_the_time_given(machine: FakeMachine) -> 
     machine.site.write({"sitecustomize.py": HANG})
     started = time.monotonic()
     diagnosis = machine.examine(Limits(total=3))
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < PATIENCE
     assert diagnosis.exit_code == 3
 
 
@@ -434,7 +437,8 @@ def test_no_limits_can_be_given_that_take_more_than_a_minute() -> None:
 def _alive(pid: int) -> bool:
     """Whether a process runs still; it may be dead and not yet reaped by init."""
     state = Path(f"/proc/{pid}/stat")
-    for _ in range(50):
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         try:
             if state.read_text().rpartition(")")[2].split()[0] == "Z":
                 return False

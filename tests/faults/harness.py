@@ -190,7 +190,7 @@ class Stage:
         assert [path.name for path in self.temporary.iterdir() if not path.name.startswith("torchinductor_")] == []
         return ended
 
-    def left(self, patience: float = 5) -> list[int]:
+    def left(self, patience: float = 60) -> list[int]:
         """Processes of the command that are there still."""
         until = time.monotonic() + patience
         while (found := self.processes()) and time.monotonic() < until:

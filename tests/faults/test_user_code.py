@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.faults.harness import LONG, Stage, long
@@ -77,7 +79,8 @@ def test_a_model_that_never_returns_is_stopped_when_its_time_is_up(stage: Stage,
     report = ended.report()
     assert ended.code == report["exit_code"] == 5
     assert report["eager"]["status"] == "timed_out"
-    assert "(training.timeout) and was stopped in " in report["eager"]["reason"]
+    # On a busy machine the time may be up before PyTorch is imported.
+    assert re.search(r"\(training\.timeout\) and was stopped (in|before) ", report["eager"]["reason"])
 
 
 @long

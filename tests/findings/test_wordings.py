@@ -32,9 +32,9 @@ def test_an_op_is_named_or_it_is_no_fallback(text: str, op: str | None) -> None:
 
 @pytest.mark.parametrize("piece", ["operator", "operator ", "a::", "::", "=", " '", "Args: ", "a."])
 def test_no_text_takes_long(piece: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     op_named_as_fallback("fell back to cpu " + piece * 20_000)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 5  # a search that tries all pairs takes minutes
 
 
 def test_the_op_that_the_tracker_is_tried_with_is_no_news() -> None:

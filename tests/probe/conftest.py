@@ -45,8 +45,3 @@ def probed(lowering: LoweringProcess) -> Probe:
         return probe(model, profile=load_profile(None), site_policy=SitePolicy(Path(__file__).parent), **options)
 
     return run
-
-
-@pytest.fixture(autouse=True)
-def same_random_numbers() -> None:
-    torch.manual_seed(0)

@@ -46,7 +46,7 @@ def main() -> None:
         if "aten::sin" in targets:
             os.kill(os.getpid(), signal.SIGSEGV)
         if "aten::cos" in targets:
-            time.sleep(60)
+            time.sleep(600)
         write_message(out, answer([node for node in graph.nodes if node.is_op]))
 
 

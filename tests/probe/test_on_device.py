@@ -131,12 +131,12 @@ def test_a_healthy_step_gives_times_for_each_graph_and_no_finding(run: Callable[
 def test_a_slow_first_compilation_is_in_the_first_time_and_not_in_the_steady_one(run: Callable[..., DeviceRun]) -> None:
     def slow(number: int, kind: str) -> None:
         if (number, kind) == (1, "forward"):
-            time.sleep(0.5)
+            time.sleep(2)
 
     ran = run(Compiler(refusing=slow))
     first = {graph.id: graph.first_ms or 0 for graph in ran.graphs}
-    assert first["1.forward"] > 500
-    assert all(graph.steady_ms is not None and graph.steady_ms < 300 for graph in ran.graphs)
+    assert first["1.forward"] > 2000
+    assert all(graph.steady_ms is not None and graph.steady_ms < 2000 for graph in ran.graphs)
 
 
 @pytest.mark.parametrize("kind", ["forward", "backward"])

@@ -52,7 +52,7 @@ class Browser:
     def __init__(self, program: str) -> None:
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self._home = tempfile.TemporaryDirectory(prefix="chromium-")
+        self._home = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
         commands, answers = os.pipe(), os.pipe()
         arguments = [*FLAGS, f"--user-data-dir={self._home.name}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         self._process = subprocess.Popen(
@@ -94,7 +94,6 @@ class Browser:
         self._commands.close()
         self._answers.close()
         time.sleep(0.2)  # its helpers end a moment later and still write to its folder
-        shutil.rmtree(self._home.name, ignore_errors=True)
         self._home.cleanup()
 
     def load(self, file: Path) -> None:

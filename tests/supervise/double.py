@@ -6,6 +6,7 @@ Started as ``python -m tests.supervise.double REQUEST.json``, as the worker is. 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -13,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -94,7 +96,7 @@ class Worker:
     def eager(self, act: str) -> None:
         if "act_setup" in self.kwargs:
             self.do(self.kwargs["act_setup"])
-            time.sleep(1)  # until the supervisor has read it: what it reads late may be of a step
+            self.wait_until_heard()  # what the supervisor reads late may be of a step
             self.send(protocol.PhaseStarted(name="forward", step=0, role="warmup"))
         steps = [self.step(1, "warmup"), self.step(2, "timed")]
         self.send(protocol.StepDone(step=steps[0]))
@@ -156,7 +158,8 @@ class Worker:
                 os._exit(0)
             case "hang":
                 self.grandchild()
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                asked = Path(self.kwargs["pids"] + ".asked")
+                signal.signal(signal.SIGTERM, lambda *_: asked.touch())
                 time.sleep(600)
             case "sleep":
                 self.grandchild()
@@ -215,6 +218,13 @@ class Worker:
                 sys.exit(0)
             case _:
                 raise AssertionError(act)
+
+    def wait_until_heard(self) -> None:
+        """Wait until the supervisor has read all that was printed, and has had its turn to look at it."""
+        left = bytearray(4)
+        while fcntl.ioctl(1, termios.FIONREAD, left) == 0 and any(left):
+            time.sleep(0.02)
+        time.sleep(1)
 
     def grandchild(self, **kwargs: Any) -> None:
         """A child of ours that outlives us unless the whole group is killed; its number goes to a file."""

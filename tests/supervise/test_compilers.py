@@ -35,7 +35,7 @@ def finish_compiling(worker: subprocess.Popen[bytes]) -> None:
     assert worker.stdin is not None
     worker.stdin.write(b"\n")
     worker.stdin.flush()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while list(compilers_of(worker.pid)) and time.monotonic() < until:
         time.sleep(0.02)
 

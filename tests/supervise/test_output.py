@@ -67,9 +67,9 @@ def test_lines_without_end_and_ops_without_end_take_no_room() -> None:
 
 
 def test_a_flood_is_listened_to_in_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     heard(b"cpu usage 97 %, loss 0.123456\n" * (LOG_HEAD // 30), 2**18)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5, "of this process: whatever else runs here"
 
 
 def test_a_known_fallback_gains_a_witness_and_keeps_its_id_and_an_unknown_one_is_a_finding_with_no_site() -> None:

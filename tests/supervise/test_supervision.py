@@ -49,7 +49,7 @@ def run(tmp_path: Path, *, silence: float = 60, **kwargs: Any) -> Report:
     return report
 
 
-def gone(pid: int, patience: float = 5) -> bool:
+def gone(pid: int, patience: float = 60) -> bool:
     """Whether a process is no more; a zombie waiting for its parent's wait counts as gone."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
@@ -63,13 +63,20 @@ def gone(pid: int, patience: float = 5) -> bool:
     return False
 
 
-def pids(tmp_path: Path, patience: float = 10) -> list[int]:
+def pids(tmp_path: Path, patience: float = 60) -> list[int]:
     until = time.monotonic() + patience
     while time.monotonic() < until:
         if (tmp_path / "pids").exists() and (text := (tmp_path / "pids").read_text()):
             return list(json.loads(text))
         time.sleep(0.05)
     raise AssertionError("the worker did not get to its work")
+
+
+def wait_for(path: Path, patience: float = 60) -> None:
+    until = time.monotonic() + patience
+    while not path.exists():
+        assert time.monotonic() < until, f"{path.name} did not come"
+        time.sleep(0.02)
 
 
 def test_a_worker_that_cannot_be_started_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +261,7 @@ def test_a_worker_that_closes_its_pipes_is_waited_for_in_peace(tmp_path: Path) -
     before = time.process_time()
     report = run(tmp_path, act="close_pipes", silence=5, compile_enabled=False)
     assert report.eager.status == "timed_out"
-    assert time.process_time() - before < 1.5, "the supervisor spins"
+    assert time.process_time() - before < 3, "the supervisor spins: five seconds of it"
 
 
 def test_a_thread_left_behind_by_user_code_does_not_keep_a_finished_worker(tmp_path: Path) -> None:
@@ -262,7 +269,7 @@ def test_a_thread_left_behind_by_user_code_does_not_keep_a_finished_worker(tmp_p
     before = time.monotonic()
     report = run_check(check(tmp_path, act="linger", compile_enabled=False), options)
     assert (report.eager.status, report.exit_code) == ("ran", 0)
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 200, "the thread sleeps for 600 s"
 
 
 def test_what_a_dead_worker_started_is_killed_too(tmp_path: Path) -> None:
@@ -348,7 +355,7 @@ def test_an_interruption_leaves_a_report_of_what_was_seen(tmp_path: Path, number
     parent = start(tmp_path, "sleep")
     workers = pids(tmp_path)
     parent.send_signal(number)
-    _, errors = parent.communicate(timeout=20)
+    _, errors = parent.communicate(timeout=200)
     assert parent.returncode == 130, errors
     report = Report.model_validate_json((tmp_path / "out" / "double" / "report.json").read_text())
     assert (report.status, report.exit_code) == ("error", 130)
@@ -360,15 +367,13 @@ def test_an_interruption_leaves_a_report_of_what_was_seen(tmp_path: Path, number
 
 
 def test_a_second_interruption_stops_at_once(tmp_path: Path) -> None:
-    parent = start(tmp_path, "hang", grace=60)
+    parent = start(tmp_path, "hang", grace=600)
     workers = pids(tmp_path)
     parent.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    before = time.monotonic()
+    wait_for(tmp_path / "pids.asked")
     parent.send_signal(signal.SIGINT)
-    parent.communicate(timeout=20)
+    parent.communicate(timeout=200)  # less than the grace
     assert parent.returncode == 99
-    assert time.monotonic() - before < 5
     assert [gone(pid) for pid in workers] == [True, True]
 
 
@@ -376,7 +381,7 @@ def test_no_worker_outlives_a_killed_supervisor(tmp_path: Path) -> None:
     parent = start(tmp_path, "sleep")
     worker, grandchild = pids(tmp_path)
     parent.kill()
-    parent.communicate(timeout=20)
+    parent.communicate(timeout=200)
     try:
         assert gone(worker), "the worker ends when its pipe breaks"
     finally:

@@ -97,7 +97,7 @@ def run_worker(tmp_path_factory: pytest.TempPathFactory) -> RunWorker:
         output = process.stdout
         reader = threading.Thread(target=lambda: setattr(worker, "output", output.read().decode()))
         reader.start()
-        watchdog = threading.Timer(120, process.send_signal, (signal.SIGKILL,))
+        watchdog = threading.Timer(250, process.send_signal, (signal.SIGKILL,))
         watchdog.start()
         with os.fdopen(reading, "rb") as events:
             for line in events:

@@ -527,7 +527,7 @@ def test_the_worker_ends_when_its_supervisor_is_gone(tmp_path: Path) -> None:
     from smoketest.supervise.protocol import Request
 
     reading, writing = os.pipe()
-    check = workload(tmp_path, DYING.replace("AFTER", "0").replace("HOW", "import time; time.sleep(100)"))
+    check = workload(tmp_path, DYING.replace("AFTER", "0").replace("HOW", "import time; time.sleep(600)"))
     request = Request(
         part="eager", check={"name": "x", **check}, device="cpu", root=tmp_path, events=writing,
         breadcrumb=tmp_path / "crumb",
@@ -538,11 +538,11 @@ def test_the_worker_ends_when_its_supervisor_is_gone(tmp_path: Path) -> None:
     os.close(writing)
     os.read(reading, 10)
     os.close(reading)
-    assert process.wait(timeout=30) == 5
+    assert process.wait(timeout=200) == 5
 
 
 def test_processes_that_user_code_starts_do_not_hold_the_event_pipe(run_worker: Any, tmp_path: Path) -> None:
-    start = "import subprocess\nchild = subprocess.Popen(['sleep', '100'], stdout=-3, stderr=-3)\nprint(child.pid)\n"
+    start = "import subprocess\nchild = subprocess.Popen(['sleep', '600'], stdout=-3, stderr=-3)\nprint(child.pid)\n"
     worker = run_worker(workload(tmp_path, start + RAISING.replace("torch.ones(3, 5)", "torch.ones(3, 2)")), "cpu")
     assert worker.eager.status == "ran"
     os.kill(int(worker.output.split()[0]), signal.SIGKILL)  # still there, and the pipe was at its end all the same
