@@ -233,11 +233,14 @@ class CheckFile(pytest.File):
     def collect(self) -> Iterator[CheckItem]:
         """An item for each part that the check has switched on."""
         from smoketest.config.load import load_check
+        from smoketest.config.overrides import Override
         from smoketest.errors import ConfigError
 
         device = _value(self.config, "device")
         try:
-            check = load_check(self.path, [f"device={device}"] if device else [])
+            check = load_check(
+                self.path, [Override(f"device={device}", f"smoketest_device={device}")] if device else []
+            )
         except ConfigError as error:
             raise self.CollectError("\n".join(str(each) for each in (error, *error.others))) from None
         taken = self.config.stash.setdefault(_NAMES, {}).setdefault(check.name, self.path)

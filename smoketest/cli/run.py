@@ -19,6 +19,7 @@ from smoketest.cli.show import Form, printed
 if TYPE_CHECKING:
     from smoketest.cli.ci import Ended
     from smoketest.config import Check
+    from smoketest.config.overrides import Override
     from smoketest.findings import Report
     from smoketest.render.summary import Row
     from smoketest.supervise.progress import Progress
@@ -40,7 +41,7 @@ class DeviceName(StrEnum):
 class _Settings:
     """What was typed."""
 
-    overrides: tuple[str, ...]
+    overrides: tuple[Override, ...]
     nproc: int | None
     compile: bool
     stop_at_error: bool
@@ -146,6 +147,7 @@ def run(
     from smoketest.cli.ci import cannot_write, tell_github, write_junit
     from smoketest.cli.output import say
     from smoketest.config.load import find_checks
+    from smoketest.config.overrides import Override
     from smoketest.supervise.assemble import worst
     from smoketest.supervise.signals import INTERRUPTED, Interrupts
 
@@ -156,10 +158,10 @@ def run(
         )
     settings = _Settings(
         overrides=(
-            *(overrides or ()),
-            *((f"device={device.value}",) if device else ()),
-            *((f"training.steps={steps}",) if steps else ()),
-            *((f"parallel.nproc={nproc}",) if nproc else ()),
+            *(Override(text) for text in overrides or ()),
+            *((Override(f"device={device.value}", f"--device {device.value}"),) if device else ()),
+            *((Override(f"training.steps={steps}", f"--steps {steps}"),) if steps else ()),
+            *((Override(f"parallel.nproc={nproc}", f"--nproc {nproc}"),) if nproc else ()),
         ),
         nproc=nproc,
         compile=not no_compile,
@@ -323,9 +325,7 @@ def _command(path: Path, settings: _Settings) -> str:
     """What to type to run this check again."""
     parts = ["smoketest", "run", str(path)]
     for override in settings.overrides:
-        key, _, value = override.partition("=")
-        short = {"device": "--device", "training.steps": "--steps", "parallel.nproc": "--nproc"}.get(key)
-        parts += [short, value] if short else ["--set", override]
+        parts += override.typed.split() if override.typed is not None else ["--set", override.text]
     parts += ["--no-compile"] if not settings.compile else []
     parts += ["--stop-at-error"] if settings.stop_at_error else []
     parts += ["--strict-limits"] if settings.strict_limits else []

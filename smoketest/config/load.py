@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from smoketest.config.document import Document, Path_, describe, read_document
 from smoketest.config.models import Check
-from smoketest.config.overrides import apply_override
+from smoketest.config.overrides import Override, apply_override
 from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.config.rules import mistakes
 from smoketest.config.targets import check_target, names_in_file, resolve_path, uncalled_functions
@@ -46,12 +46,13 @@ def find_checks(paths: Iterable[Path]) -> list[Path]:
     return list(found)
 
 
-def load_check(path: Path, overrides: Sequence[str] = ()) -> Check:
+def load_check(path: Path, overrides: Sequence[str | Override] = ()) -> Check:
     """Read a check.
 
     Args:
         path: the YAML file. Paths in it are relative to its folder.
-        overrides: ``key=value`` texts, as after ``--set``; paths in them are relative to the current folder.
+        overrides: ``key=value`` texts, as after ``--set``, or such with what was typed for them, which messages name;
+            paths in them are relative to the current folder.
 
     Returns:
         The check, valid, with absolute paths.
@@ -73,8 +74,8 @@ def load_check(path: Path, overrides: Sequence[str] = ()) -> Check:
     folder = _absolute(path).parent
     _write_out_parallel(document)
     overridden = []
-    for text in overrides:
-        overridden.append(apply_override(document, text))
+    for given in overrides:
+        overridden.append(apply_override(document, Override(given) if isinstance(given, str) else given))
         _write_out_parallel(document)
 
     def base(at: Path_) -> Path:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from smoketest.config.document import Document, Path_, describe, read_document
 from smoketest.errors import ConfigError, Place
 
-__all__ = ["apply_override"]
+__all__ = ["Override", "apply_override"]
 
 
-def apply_override(document: Document, text: str) -> Path_:
+@dataclass(frozen=True)
+class Override:
+    """A value that is put into a check.
+
+    Attributes:
+        text: ``key=value``.
+        typed: what a person wrote for it, such as ``--nproc 2``; ``--set`` and the text where it is None.
+    """
+
+    text: str
+    typed: str | None = None
+
+
+def apply_override(document: Document, override: Override) -> Path_:
     """Put one ``key=value`` into `document`, in place; the value is read as YAML.
 
     Returns:
@@ -19,8 +33,8 @@ def apply_override(document: Document, text: str) -> Path_:
     Raises:
         ConfigError: where the text is not ``key=value`` or the key leads through something that is not a mapping.
     """
-    key, equals, value = text.partition("=")
-    place = Place(f"--set {_short(text)}")
+    key, equals, value = override.text.partition("=")
+    place = Place(override.typed or f"--set {_short(override.text)}")
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise ConfigError("expected key=value", place=place, hint="for example --set training.steps=5")

@@ -62,10 +62,22 @@ class Crashed:
 
 @dataclass(frozen=True)
 class TimedOut:
-    """The worker was stopped: its time was up, or it gave no sign of life."""
+    """The worker was stopped: its time was up, or it gave no sign of life.
+
+    Attributes:
+        seconds: that it had.
+        what: which time was up.
+        where: what it was doing, as of `Breadcrumb.sentence`; empty where that stands in `what`.
+    """
 
     seconds: float
-    reason: str
+    what: str
+    where: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Both, as one sentence."""
+        return f"{self.what} and was stopped {self.where}" if self.where else self.what
 
 
 @dataclass(frozen=True)
@@ -145,8 +157,10 @@ class Record:
             case Ran(result):
                 part = result.eager or result.compile or result.parity
                 return part.reason if part else None
-            case Skipped(reason) | TimedOut(_, reason) | Interrupted(reason) | EndedWithOthers(reason):
+            case Skipped(reason) | Interrupted(reason) | EndedWithOthers(reason):
                 return reason
+            case TimedOut() as late:
+                return late.reason
             case Crashed(reason, tail):
                 return f"{reason}\n{tail}" if tail else reason
             case Failed(error):

@@ -297,6 +297,9 @@ class Breadcrumb(Message):
         phase: of the step, or setup.
         op: the last op known to have begun.
         module: in which it began.
+        entered: how many phases began so far, micro-batches counted: ranks that are in step have the same number.
+        since: when the phase began, or the op where one is known, on the monotonic clock, which processes share.
+        took: seconds of the longest phase that is over: of the steps, or before them of what came before.
     """
 
     step: int | None = None
@@ -305,6 +308,9 @@ class Breadcrumb(Message):
     phase: str | None = None
     op: str | None = None
     module: str | None = None
+    entered: int = 0
+    since: float | None = None
+    took: float = 0.0
 
     def sentence(self) -> str:
         """Such as ``in step 2 of 5 (timed), backward, after aten::convolution_backward in stem.conv``."""

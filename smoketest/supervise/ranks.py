@@ -29,7 +29,8 @@ __all__ = ["RankEnd", "mean_losses", "merge", "settle", "speaker"]
 _T = TypeVar("_T")
 _STATUSES = ("ran", "skipped", "failed", "timed_out", "crashed")
 _VERDICTS = (None, "allow", "warn", "deny")
-_PHASES = {None: 0, "setup": 0, "forward": 1, "step": 1, "backward": 2, "optimizer": 3}
+_NO_SKEW = 1.0
+"""Seconds that a rank may be behind another without any meaning."""
 _COLLECTIVE = ("c10d::", "_c10d_functional::", "fsdp::")
 _RAISED = "NST104"
 
@@ -59,7 +60,9 @@ def settle(ends: Sequence[RankEnd]) -> tuple[Record, ...]:
     Ranks wait for one another. So one that dies, raises or hangs has the others raise in a collective, or wait for
     ever: of those nothing is a finding.
     """
-    blamed = {end.rank for end in _to_blame(ends)}
+    blamed = {end.rank: end for end in _to_blame(ends)}
+    if len(blamed) == len(ends) and (together := _all_late(ends)) is not None:
+        return tuple(replace(end.record, outcome=together) for end in ends)
     return tuple(end.record if end.rank in blamed or end.record.status == "ran" else _ended(end) for end in ends)
 
 
@@ -71,21 +74,53 @@ def _to_blame(ends: Sequence[RankEnd]) -> Sequence[RankEnd]:
         return crashed or bad
     late = [end for end in bad if isinstance(end.record.outcome, TimedOut)]
     if late:
-        return _behind(late)
+        return _behind(late) or late
     failed = [end for end in bad if not isinstance(end.record.outcome, EndedWithOthers)]
     first = min(failed, key=lambda end: end.at, default=None)
     return [end for end in failed if first is not None and end.record.reason == first.record.reason]
 
 
 def _behind(late: Sequence[RankEnd]) -> Sequence[RankEnd]:
-    """Of ranks that did not get on, those that the others may be waiting for: furthest behind, in no collective."""
+    """Of ranks that did not get on, those that the others have waited for; none where no rank is known to be behind.
 
-    def place(end: RankEnd) -> tuple[int, int]:
-        return (-1 if end.crumb.step is None else end.crumb.step, _PHASES.get(end.crumb.phase, 0))
+    A rank that is merely slow is not: the others are ahead of it by less time than a phase takes them.
+    """
+    last = min(end.crumb.entered for end in late)
+    there = [end for end in late if end.crumb.entered == last]
+    if not all(_has_waited(end, there[0]) for end in late if end not in there):
+        return ()
+    held = [end for end in there if not _stands_in_a_collective(end)]
+    return held if 0 < len(held) < len(late) else there if len(there) < len(late) else ()
 
-    last = min(place(end) for end in late)
-    behind = [end for end in late if place(end) == last]
-    return [end for end in behind if not (end.crumb.op or "").startswith(_COLLECTIVE)] or behind
+
+def _has_waited(end: RankEnd, behind: RankEnd) -> bool:
+    """Whether a rank that is ahead of another has long finished what that one has not."""
+    a_step_ahead = (end.crumb.step or 0) - (behind.crumb.step or 0) > 1
+    return a_step_ahead or _stands_still(end)
+
+
+def _stands_in_a_collective(end: RankEnd) -> bool:
+    return (end.crumb.op or "").startswith(_COLLECTIVE) and _stands_still(end)
+
+
+def _stands_still(end: RankEnd) -> bool:
+    """Whether it has been where it is for longer than any phase took it before."""
+    return end.crumb.since is not None and end.at - end.crumb.since > max(_NO_SKEW, end.crumb.took)
+
+
+def _all_late(ends: Sequence[RankEnd]) -> TimedOut | None:
+    """What is said of ranks of which none was behind when their time was up; None where they ended otherwise."""
+    outcomes = [end.record.outcome for end in ends]
+    late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
+    if len(late) < len(ends) or len({outcome.what for outcome in late}) > 1:
+        return None
+    places = [end.crumb.model_copy(update={"op": None, "module": None}).sentence() for end in ends]
+    if len(set(places)) > 1:
+        groups = _by_value(places, lambda place: place).items()
+        where = "; ".join(f"{ranks_text([rank for rank, _ in group])} {place}" for place, group in groups)
+    else:
+        where = f"all were still {places[0]}" if places[0].startswith("in ") else f"all were still at work {places[0]}"
+    return TimedOut(late[0].seconds, f"{late[0].what}, and no rank was behind the others: {where}")
 
 
 def _ended(end: RankEnd) -> Record:

@@ -488,18 +488,16 @@ class _Run:
             self._stop(part, Interrupted(f"interrupted by {self.interrupts.name} {part.where()}"))
         elif now - part.process.started > part.timeout:
             key = _TIMEOUTS[part.name]
-            text = f"the {part.name} part took longer than {part.timeout:g} s ({key}) and was stopped {part.where()}"
-            self._stop(part, TimedOut(part.timeout, text))
+            text = f"the {part.name} part took longer than {part.timeout:g} s ({key})"
+            self._stop(part, TimedOut(part.timeout, text, part.where()))
         elif part.rank is not None and self._another_failed(now):
             self._stop(part, EndedWithOthers(f"the {part.name} worker was ended {part.where()}, {OTHERS}"))
         elif part.opening:  # loading a backend may well keep the heartbeat from its turn
             if now - part.opened > limits.device:
                 self._stop(part, not_answering(limits.device))
         elif now - part.last_sign > limits.silence and not part.compilers.at_work():
-            text = (
-                f"the {part.name} worker gave no sign of life for {limits.silence:g} s and was stopped {part.where()}"
-            )
-            self._stop(part, TimedOut(limits.silence, text))
+            text = f"the {part.name} worker gave no sign of life for {limits.silence:g} s"
+            self._stop(part, TimedOut(limits.silence, text, part.where()))
 
     def _another_failed(self, now: float) -> bool:
         """Whether another rank came to no end so long ago that this one will not tell of the same."""

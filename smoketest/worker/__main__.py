@@ -89,12 +89,13 @@ def _run(request: Request, channel: Channel) -> None:
 
     check = Check.model_validate(request.check)
     ranks: list[Ranks] = []
+    breadcrumb = BreadcrumbFile(request.breadcrumb)
     device = open_device(
         kind,
         check.profile,
         continue_past_errors=not request.stop_at_error,
         strict_limits=request.strict_limits,
-        before_use=_joining(check, ranks) if request.rank is not None else None,
+        before_use=_joining(check, ranks, breadcrumb) if request.rank is not None else None,
     )
     job = Job(
         check=check,
@@ -102,7 +103,7 @@ def _run(request: Request, channel: Channel) -> None:
         policy=SitePolicy(request.root),
         environment=environment,
         emit=channel.emit,
-        breadcrumb=BreadcrumbFile(request.breadcrumb),
+        breadcrumb=breadcrumb,
         output=request.output,
         state_file=request.state_file,
         record_file=request.record_file,
@@ -147,13 +148,15 @@ def _load_torch() -> None:
         ) from error
 
 
-def _joining(check: Check, ranks: list[Ranks]) -> Callable[[], None]:
+def _joining(check: Check, ranks: list[Ranks], breadcrumb: BreadcrumbFile) -> Callable[[], None]:
     """What joins the process group, and leaves this rank in `ranks`."""
 
     def join_group() -> None:
         from smoketest.workload.ranks import join
 
+        breadcrumb.enter(None, None, None, "joining the process group")
         ranks.append(join(check))
+        breadcrumb.enter(None, None, None, "opening the device")
 
     return join_group
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import time
 from pathlib import Path
 
 from smoketest.supervise.protocol import BREADCRUMB_SIZE
@@ -27,18 +28,28 @@ class BreadcrumbFile:
                 file.truncate(BREADCRUMB_SIZE)
             self._memory = mmap.mmap(file.fileno(), BREADCRUMB_SIZE)
         self._prefix = "{"
+        self._entered = 0
+        self._began: float | None = None  # the phase that is going on
+        self._in_step = False
+        self._longest = {True: 0.0, False: 0.0}  # of the phases of steps, and of others
         os.register_at_fork(after_in_child=self._part)
 
     def enter(self, step: int | None, steps: int | None, role: str | None, phase: str | None) -> None:
         """A phase began, of step `step` (from 0) of `steps`; no op is known of it yet."""
-        place = {"step": step, "steps": steps, "role": role, "phase": phase}
+        now = time.monotonic()
+        if self._began is not None:
+            self._longest[self._in_step] = max(self._longest[self._in_step], now - self._began)
+        self._began, self._in_step = now, step is not None
+        self._entered += 1
+        took = round(self._longest[True] or self._longest[False], 3)
+        place = {"step": step, "steps": steps, "role": role, "phase": phase, "entered": self._entered, "took": took}
         self._prefix = json.dumps({key: value for key, value in place.items() if value is not None})[:-1]
-        self._write(self._prefix + "}")
+        self._write(f'{self._prefix}, "since": {now:.3f}}}')
 
     def op(self, name: str, module: str | None) -> None:
         """An op is about to run."""
         comma = ", " if len(self._prefix) > 1 else ""
-        text = f'{self._prefix}{comma}"op": {json.dumps(name[:_MAX_NAME])}'
+        text = f'{self._prefix}{comma}"since": {time.monotonic():.3f}, "op": {json.dumps(name[:_MAX_NAME])}'
         if module:
             text += f', "module": {json.dumps(module[:_MAX_NAME])}'
         self._write(text + "}")

@@ -48,8 +48,9 @@ def typed(*arguments: str) -> tuple[int, str]:
      "error: net.yaml:2:31: batch.tensors.x: the first dimension, 6, does not split into equal parts for 4 ranks"
      " (and 1 more mistake)"),
     (("--nproc", "2", "--device", "cpu"),
-     "error: --set parallel.nproc=2: parallel: 2 ranks need device neuron or emulated: on plain CPU there is nothing to"
+     "error: --nproc 2: parallel: 2 ranks need device neuron or emulated: on plain CPU there is nothing to"
      " see\n  hint: use --nproc 1 for one plain process"),
+    (("--set", "parallel.nproc=2", "--set", "device=cpu"), "error: --set parallel.nproc=2: parallel: 2 ranks"),
     (("--nproc", "0"), "Invalid value for '--nproc': Input should be greater than or equal to 1"),
 ])  # fmt: skip
 def test_ranks_that_cannot_be_are_refused_before_anything_runs(arguments: tuple[str, ...], expected: str) -> None:

@@ -176,20 +176,47 @@ def test_the_first_to_fail_is_to_blame_and_those_that_say_the_same() -> None:
     assert told[1:] == ["failed: bug", "failed: bug"]
 
 
+LATE = TimedOut(9, "the eager part took longer than 9 s (training.timeout)", "somewhere")
+NOW = 100.0
+
+
+def at(entered: int, waited: float, took: float = 2.0, **place: object) -> Breadcrumb:
+    """Where a rank is that its time is up for: how many phases it began, and for how long it has been there."""
+    return Breadcrumb.model_validate({"entered": entered, "since": NOW - waited, "took": took} | place)
+
+
 @pytest.mark.parametrize(("waiting", "hanging"), [
-    (Breadcrumb(step=2, phase="backward"), Breadcrumb(step=2, phase="forward")),
-    (Breadcrumb(step=2, phase="forward"), Breadcrumb(step=1, phase="optimizer")),
-    (Breadcrumb(step=1, op="c10d::_allgather_base_"), Breadcrumb(step=1, op="aten::mm")),
+    (at(9, 6, step=2, phase="backward"), at(8, 6.5, step=2, phase="forward")),
+    (at(9, 6, step=2, phase="forward"), at(8, 6, step=1, phase="optimizer")),
+    (at(9, 6, step=1, phase="forward"), at(8, 6, step=1, phase="backward")),  # of the micro-batch before
+    (at(5, 6, step=1, op="c10d::_allgather_base_"), at(5, 0.1, step=1, op="aten::mm")),
+    (at(20, 0.1, step=5, phase="forward"), at(8, 60, step=2, phase="forward")),  # ranks that do not wait for each other
+    (at(1, 6, phase="joining the process group"), Breadcrumb()),
 ])  # fmt: skip
 def test_of_ranks_that_did_not_get_on_the_one_behind_is_to_blame(waiting: Breadcrumb, hanging: Breadcrumb) -> None:
-    told = statuses(end(0, TimedOut(9, "late"), waiting), end(1, TimedOut(9, "late"), hanging))
-    assert told[0].endswith("since another rank came to no end")
-    assert told[1] == "timed_out: late"
+    first, second = settle([end(0, LATE, waiting, NOW), end(1, LATE, hanging, NOW)])
+    assert (first.reason or "").endswith("since another rank came to no end")
+    assert (second.status, second.reason) == ("timed_out", LATE.reason)
 
 
-def test_where_nothing_tells_them_apart_all_are_named() -> None:
-    same = Breadcrumb(step=1, phase="forward")
-    assert statuses(end(0, TimedOut(9, "late"), same), end(1, TimedOut(9, "late"), same)) == ["timed_out: late"] * 2
+STILL = "the eager part took longer than 9 s (training.timeout), and no rank was behind the others: "
+
+
+@pytest.mark.parametrize(("one", "other", "told"), [
+    (at(9, 1.5, step=2, steps=4, phase="backward"), at(8, 4, step=2, steps=4, phase="forward"),
+     "rank 0 in step 3 of 4, backward; rank 1 in step 3 of 4, forward"),
+    (at(9, 60, step=2, steps=4, phase="forward"), at(9, 60, step=2, steps=4, phase="forward"),
+     "all were still in step 3 of 4, forward"),
+    (at(5, 1, step=1, op="c10d::_allgather_base_"), at(5, 0.1, step=1, op="aten::mm"), "all were still in step 2"),
+    (Breadcrumb(), Breadcrumb(), "all were still at work before the first step"),
+])  # fmt: skip
+def test_of_ranks_that_are_only_slow_none_is_blamed(one: Breadcrumb, other: Breadcrumb, told: str) -> None:
+    assert statuses(end(0, LATE, one, NOW), end(1, LATE, other, NOW)) == [f"timed_out: {STILL}{told}"] * 2
+
+
+def test_a_rank_that_made_all_its_steps_has_waited_for_the_others() -> None:
+    told = statuses(end(0, RAN), end(1, LATE, at(8, 0.1, step=2, phase="forward"), NOW))
+    assert told == ["ran: None", f"timed_out: {LATE.reason}"]
 
 
 def test_ranks_that_ran_are_left_as_they_are() -> None:
