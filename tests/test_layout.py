@@ -37,6 +37,7 @@ TORCH_FREE = [
     "errors.py",
     "extras.py",
     "process.py",
+    "uncollected.py",
     "first_contact.py",
     "pytest_plugin.py",
     "__init__.py",

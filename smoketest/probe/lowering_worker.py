@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from smoketest.probe.limits import Hit, hits, limits
 from smoketest.process import end_with_parent
+from smoketest.uncollected import uncollected
 
 __all__ = [
     "STAGES",
@@ -118,12 +119,13 @@ def main() -> None:
 def _hello() -> Hello:
     import importlib.metadata
 
-    import torch
-    from torch_mlir import fx, passmanager  # noqa: F401  (all imports before the clock of the first graph runs)
-    from torch_mlir.extras.fx_importer import GraphNodeImporter
+    with uncollected():
+        import torch
+        from torch_mlir import fx, passmanager  # noqa: F401  (all imports before the clock of the first graph runs)
+        from torch_mlir.extras.fx_importer import GraphNodeImporter
 
-    import smoketest.probe.graphs  # noqa: F401
-    from smoketest.operators.compat import fake_tensors
+        import smoketest.probe.graphs  # noqa: F401
+        from smoketest.operators.compat import fake_tensors
 
     limits()
     with fake_tensors():

@@ -98,6 +98,7 @@ class Request(Message):
         state_file: where the eager worker keeps the state before the traced step, for the reference worker.
         record_file: where it leaves what the device gave in that step. Both have no name, and go with the supervisor.
         script: what to run instead of the check's workload; None where that is run.
+        imports: modules, and names in modules (``module:name``), to import first: they merely define things.
     """
 
     part: PartName
@@ -116,6 +117,7 @@ class Request(Message):
     printed: Path | None = None
     rank: int | None = None
     losses: tuple[float | None, ...] | None = None
+    imports: tuple[str, ...] = ()
 
 
 class Launch(Message):

@@ -353,6 +353,7 @@ class _Run:
             debug=self.options.debug, output=self.logs.parent.resolve() if self.options.keep else None,
             state_file=self.exchange.path_of(0) if rank is None else None, record_file=record_file,
             script=self.options.script, printed=printed, rank=rank, losses=losses,
+            imports=tuple(early_imports(self.check, name)),
         )  # fmt: skip
         return message.model_dump_json().encode()
 

@@ -21,8 +21,10 @@ from smoketest.findings import SitePolicy
 from smoketest.findings.report import NotChecked
 from smoketest.process import adopt_orphans, end_with_parent, kill_strays
 from smoketest.supervise.protocol import Failed, Hello, Note, PhaseStarted, Request, request_of
+from smoketest.uncollected import uncollected
 from smoketest.worker.breadcrumb import BreadcrumbFile
 from smoketest.worker.channel import Channel
+from smoketest.worker.early import import_early
 from smoketest.worker.environment import read_environment
 
 if TYPE_CHECKING:
@@ -83,11 +85,13 @@ def _run(request: Request, channel: Channel) -> None:
     else:
         # torch-neuronx, where it is installed, loads itself when torch is imported, and takes the only spare backend.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    check = Check.model_validate(request.check)
     _load_torch()
+    if kind != "neuron":
+        import_early(request.imports)
     from smoketest.devices.base import open_device
     from smoketest.worker.job import Job
 
-    check = Check.model_validate(request.check)
     ranks: list[Ranks] = []
     breadcrumb = BreadcrumbFile(request.breadcrumb)
     device = open_device(
@@ -139,7 +143,8 @@ def _load_torch() -> None:
         TorchUnusable: it cannot be imported.
     """
     try:
-        import torch  # noqa: F401
+        with uncollected():
+            import torch  # noqa: F401
     except Exception as error:
         said = " ".join(str(error).split())[:300]
         raise TorchUnusable(

@@ -11,11 +11,13 @@ import importlib
 import os
 import runpy
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from smoketest.process import end_with_parent
+from smoketest.uncollected import uncollected
 
-__all__ = ["main"]
+__all__ = ["import_early", "main"]
 
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
@@ -31,7 +33,7 @@ def main(arguments: list[str]) -> int:
     """
     end_with_parent()
     worker, request, *early = arguments
-    _import(early)
+    import_early(early)
     if not os.read(0, 1):
         return 0
     with Path(os.devnull).open() as nothing:
@@ -41,13 +43,15 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _import(names: list[str]) -> None:
+def import_early(names: Iterable[str]) -> None:
+    """Import ``module`` or ``module:name``, as far as that works: what does not is imported again when it is needed."""
     before = os.environ.get(_AUTOLOAD)
     os.environ[_AUTOLOAD] = "0"  # torch-neuronx would load itself with torch; workers of the real device do not wait
-    for name in names:
-        module, _, attribute = name.partition(":")
-        with contextlib.suppress(Exception):  # the worker meets it again, and tells of it
-            getattr(importlib.import_module(module), attribute or "__name__")
+    with uncollected():
+        for name in names:
+            module, _, attribute = name.partition(":")
+            with contextlib.suppress(Exception):  # told when it is its turn
+                getattr(importlib.import_module(module), attribute or "__name__")
     del os.environ[_AUTOLOAD]
     if before is not None:
         os.environ[_AUTOLOAD] = before
