@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     files = {}
-    made = SAMPLES | {"everything": everything, "large": large}
+    made = SAMPLES | {"everything": everything, "large": lambda: large(100)}
     texts = {name: render(make(), "html") for name, make in made.items()}
     texts["summary"] = render_summary(summary(20), "html")
     for name, text in texts.items():
@@ -78,15 +78,15 @@ def test_a_page_loads_without_a_complaint_or_a_request(browser: Browser, pages: 
         assert browser.run("document.querySelectorAll('script').length") == 1
 
 
-@pytest.mark.parametrize("width", [320, 400, 800, 960, 1280])
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_cut_or_wider_than_the_window(
-    browser: Browser, pages: dict[str, Path], name: str, width: int
-) -> None:
-    show(browser, pages[name], width)
+def test_nothing_is_cut_or_wider_than_the_window(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    show(browser, pages[name])
     browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true })")
-    assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.run(CUT) == []
+    for width in (1280, 960, 800, 400, 320):
+        browser.window(width)
+        assert browser.run("innerWidth") == width
+        assert browser.run("document.documentElement.scrollWidth") <= width, width
+        assert browser.run(CUT) == [], width
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -201,7 +201,7 @@ def test_a_number_of_the_cross_table_shows_its_ops(browser: Browser, pages: dict
     show(browser, pages["large"])
     browser.run("document.querySelector('td[data-eager=cpu][data-compile=fails] button').click()")
     rows = "[...document.querySelectorAll('#operators-table tbody tr')].filter((e) => !e.hidden)"
-    assert browser.run(f"{rows}.length") == 20
+    assert browser.run(f"{rows}.length") == 4
     assert browser.run(f"new Set({rows}.map((e) => e.dataset.eager + e.dataset.compile)).size") == 1
 
 

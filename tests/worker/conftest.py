@@ -1,4 +1,4 @@
-"""Runs real workers and collects what they say."""
+"""Runs real workers, each a process of its own, and collects what they say."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forks import Forks
 
 from smoketest.findings.report import EagerPart, Finding
 from smoketest.supervise.protocol import BREADCRUMB_SIZE, Breadcrumb, Message, Request, parse_event
@@ -51,8 +52,19 @@ RunWorker = Callable[..., Worker]
 
 
 @pytest.fixture(scope="session")
-def run_worker(tmp_path_factory: pytest.TempPathFactory) -> RunWorker:
-    """Runs a worker in the folder of the check's workload file, which file names are relative to as well."""
+def forks() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.close()
+
+
+@pytest.fixture(scope="session")
+def run_worker(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> RunWorker:
+    """Runs a worker in the folder of the check's workload file, which file names are relative to as well.
+
+    It is forked from a process that has PyTorch; ``fresh``, or anything that PyTorch's import could see, has a Python
+    of its own started.
+    """
 
     def run(
         check: dict[str, Any],
@@ -64,6 +76,7 @@ def run_worker(tmp_path_factory: pytest.TempPathFactory) -> RunWorker:
         on_event: Callable[[Message, int], None] | None = None,
         debug: bool = False,
         part: str = "eager",
+        fresh: bool = False,
     ) -> Worker:
         folder = tmp_path_factory.mktemp("worker")
         home = Path(check["workload"]).parent if "workload" in check else folder
@@ -82,30 +95,36 @@ def run_worker(tmp_path_factory: pytest.TempPathFactory) -> RunWorker:
             debug=debug,
         )
         (folder / "request.json").write_text(request.model_dump_json())
-        process = subprocess.Popen(
-            [sys.executable, *python, "-m", "smoketest.worker", str(folder / "request.json")],
-            pass_fds=(writing,),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=home,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+        heard, printing = os.pipe()
+        wait: Callable[[], int]
+        if fresh or python or device == "neuron" or not forks.fits():
+            process = subprocess.Popen(
+                [sys.executable, *python, "-m", "smoketest.worker", str(folder / "request.json")],
+                pass_fds=(writing,),
+                stdin=subprocess.DEVNULL,
+                stdout=printing,
+                stderr=printing,
+                cwd=home,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+            pid, wait = process.pid, process.wait
+        else:
+            pid, wait = forks.start(folder / "request.json", home, writing, printing), forks.wait
         os.close(writing)
+        os.close(printing)
         worker = Worker()
-        assert process.stdout is not None
-        output = process.stdout
+        output = os.fdopen(heard, "rb")
         reader = threading.Thread(target=lambda: setattr(worker, "output", output.read().decode()))
         reader.start()
-        watchdog = threading.Timer(250, process.send_signal, (signal.SIGKILL,))
+        watchdog = threading.Timer(250, os.kill, (pid, signal.SIGKILL))
         watchdog.start()
         with os.fdopen(reading, "rb") as events:
             for line in events:
                 event = parse_event(line)
                 worker.events.append(event)
                 if on_event is not None:
-                    on_event(event, process.pid)
-        worker.code = process.wait()
+                    on_event(event, pid)
+        worker.code = wait()
         watchdog.cancel()
         reader.join()
         output.close()

@@ -512,6 +512,18 @@ def test_kill_9_in_mid_run_leaves_what_was_sent(run_worker: Any, tmp_path: Path)
     assert {f.op for f in worker.findings} >= {"aten::atan2.out", "aten::sort.values_stable"}
 
 
+def test_a_worker_with_a_python_of_its_own_says_what_a_forked_one_says(run_worker: Any, tmp_path: Path) -> None:
+    """The tests here fork theirs from a process that has PyTorch, which `smoketest run` does not."""
+    forked, fresh = (run_worker(workload(tmp_path, TROUBLE), fresh=fresh) for fresh in (False, True))
+    assert fresh.code == forked.code == 0
+    assert fresh.findings == forked.findings != ()
+    assert [event.event for event in fresh.events if event.event != "heartbeat"] == [
+        event.event for event in forked.events if event.event != "heartbeat"
+    ]
+    assert [step.loss for step in fresh.eager.steps] == [step.loss for step in forked.eager.steps]
+    assert fresh.eager.op_calls == forked.eager.op_calls
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_is_quiet(run_worker: Any, tmp_path: Path, number: signal.Signals) -> None:
     def stop(event: Any, pid: int) -> None:
