@@ -290,17 +290,16 @@ class CheckItem(pytest.Item):
             self.add_report_section("call", "smoketest", _text(report))
 
     def _run(self) -> Report:
-        import tempfile
-
         from smoketest.findings.sites import project_root
+        from smoketest.supervise.files import scratch_folder
         from smoketest.supervise.run import Options, run_check
 
         parity = self.check.parity.model_copy(update={"enabled": self.part == "parity"})
         check = self.check.model_copy(update={"parity": parity})
-        with tempfile.TemporaryDirectory(prefix="smoketest-") as scratch:
-            kept = _value(self.config, "output")
+        kept = _value(self.config, "output")
+        with scratch_folder(self.config.rootpath / kept if kept else None) as output:
             options = Options(
-                output=(self.config.rootpath / kept if kept else Path(scratch)) / self.part,
+                output=output / self.part,
                 root=project_root(self.path.parent, check.files),
                 eager=self.part != "compile",
                 compile=self.part == "compile",

@@ -9,12 +9,13 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from smoketest.config.paths import refuse_other_than_utf8
 from smoketest.errors import ConfigError, Place
+from smoketest.supervise.scratch import ScratchFolder
 
 __all__ = [
     "CappedLog",
@@ -107,12 +108,13 @@ def scratch_folder(folder: Path | None = None) -> Iterator[Path]:
     with ExitStack() as made:
         if folder is None:
             try:
-                folder = Path(made.enter_context(tempfile.TemporaryDirectory(prefix="smoketest-")))
+                scratch = made.enter_context(closing(ScratchFolder()))
             except OSError as error:
                 raise ConfigError(
                     f"no folder for temporary files can be made: {error.strerror}",
                     hint="set TMPDIR to a folder that can be written",
                 ) from None
+            folder = scratch.path
         yield folder
 
 

@@ -8,16 +8,17 @@ taken for this one's.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from smoketest.errors import InternalError
-from smoketest.findings import Report
+from smoketest.findings import NotChecked, Report
 from smoketest.findings.report import CompilePart, EagerPart, ParityPart
 from smoketest.supervise.files import write_atomically
+from smoketest.supervise.outcome import OTHERS
 from smoketest.supervise.ranks import merge
 
 __all__ = ["PATIENCE", "Rank", "gather", "hand_over", "launched_as", "take_back"]
@@ -27,6 +28,9 @@ PATIENCE = 60.0
 
 _MARK = "handed_over"
 _POLL = 0.1
+_LOST = "gloo/transport"
+"""In what gloo says where the connection to another rank is lost."""
+_END = "eager part, to its end"
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,42 @@ def gather(rank: Rank, shared: Path, name: str, mine: Report, patience: float = 
         if len(reports) == rank.size or time.monotonic() > ends:
             break
         time.sleep(_POLL)
-    return merge([reports.get(number) or _missing(mine, patience) for number in range(rank.size)])
+    return merge(_settled([reports.get(number) or _missing(mine, patience) for number in range(rank.size)]))
+
+
+def _settled(reports: Sequence[Report]) -> Sequence[Report]:
+    """The reports, those of ranks that only lost their connection to another one told as such.
+
+    Which rank failed first, reports do not tell. The words of gloo do, which carries the emulated device's collectives;
+    those of the real device for it are not known, and there all ranks that raised are named.
+    """
+    lost = [_LOST in (report.eager.reason or "") for report in reports]
+    failed = [report.eager.status not in ("ran", "skipped") for report in reports]
+    if not any(bad and not gone for bad, gone in zip(failed, lost, strict=True)):
+        return reports
+    return [_ended_with_others(report) if gone else report for report, gone in zip(reports, lost, strict=True)]
+
+
+def _ended_with_others(report: Report) -> Report:
+    """The report of a rank whose end another one is to blame for."""
+    count = len(report.eager.steps)
+    made = f"{count} step{'' if count == 1 else 's'}" if count else "no step"
+    reason = f"it lost its connection after {made}, {OTHERS}"
+    kept = tuple(finding for finding in report.findings if not (finding.rule == "NST104" and _LOST in finding.message))
+    ended = tuple(
+        NotChecked(what=entry.what, why=reason) if entry.what == _END else entry for entry in report.not_checked
+    )
+    denied = any(finding.verdict == "deny" for finding in kept)
+    return report.model_copy(
+        update={
+            "status": "fail" if denied else "pass",
+            "exit_code": 1 if denied else 0,
+            "headline": reason,
+            "eager": report.eager.model_copy(update={"status": "failed", "reason": reason}),
+            "findings": kept,
+            "not_checked": ended,
+        }
+    )
 
 
 def _report_of(rank: Rank, shared: Path, name: str) -> Report | None:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from smoketest.supervise.files import CappedLog, PassedFile
 from smoketest.supervise.process import LineTooLong, Pipes, WorkerProcess
 from smoketest.supervise.protocol import BREADCRUMB_SIZE, Deaths, Launch, request_of
+from smoketest.supervise.scratch import ScratchFolder
 
 __all__ = ["LaunchedRanks", "NamedFile", "RankProcess"]
 
@@ -60,9 +60,9 @@ class LaunchedRanks:
         self, ranks: int, module: str, log: CappedLog, request: Callable[[int, Path, Path, Path, Path], bytes]
     ) -> None:
         self._log = log
-        self._folder = tempfile.TemporaryDirectory(prefix="smoketest-ranks-", ignore_cleanup_errors=True)
+        self._folder = ScratchFolder()
         self._deaths: dict[int, int] | None = None
-        folder = Path(self._folder.name)
+        folder = self._folder.path
         self.record = folder / "record"
         self.record.touch()
         self.processes: list[RankProcess] = []
@@ -145,7 +145,7 @@ class LaunchedRanks:
 
     def _clean_up(self) -> None:
         self._log.close()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 class RankProcess(Pipes):

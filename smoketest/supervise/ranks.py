@@ -5,14 +5,23 @@ What is the same everywhere is said once; what differs is named by rank. Pure fu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from smoketest.findings import Finding, NotChecked, Report
 from smoketest.findings.identity import functional_base
 from smoketest.findings.ranks import ranks_text
-from smoketest.findings.report import EagerPart, OperatorRow, Step, WorkloadInfo
+from smoketest.findings.report import (
+    CompilePart,
+    CostPart,
+    EagerPart,
+    Environment,
+    OperatorRow,
+    ParityPart,
+    Step,
+    WorkloadInfo,
+)
 from smoketest.supervise.outcome import (
     EXIT_ORDER,
     OTHERS,
@@ -27,6 +36,7 @@ from smoketest.supervise.protocol import Breadcrumb
 __all__ = ["RankEnd", "mean_losses", "merge", "settle", "speaker"]
 
 _T = TypeVar("_T")
+_Part = TypeVar("_Part", CompilePart, ParityPart)
 _STATUSES = ("ran", "skipped", "failed", "timed_out", "crashed")
 _VERDICTS = (None, "allow", "warn", "deny")
 _NO_SKEW = 1.0
@@ -160,16 +170,17 @@ def merge(reports: Sequence[Report]) -> Report:
         "exit_code": worst.exit_code,
         "headline": _headline(reports, worst),
         "device": next((report.device for report in reports if report.device.profile is not None), first.device),
-        "workload": max((report.workload for report in reports), key=_known),
+        "environment": _environment([report.environment for report in reports]),
+        "workload": _workload([report.workload for report in reports]),
         "eager": _eager([report.eager for report in reports]),
-        "compile": max((report.compile for report in reports), key=lambda part: _STATUSES.index(part.status)),
-        "parity": max((report.parity for report in reports), key=lambda part: _STATUSES.index(part.status)),
+        "compile": _worst([report.compile for report in reports]),
+        "parity": _worst([report.parity for report in reports]),
         "fit": next((report.fit for report in reports if report.fit.status == "ran"), first.fit),
-        "cost": max((report.cost for report in reports), key=lambda cost: cost.calls_per_step or 0),
+        "cost": _cost(reports),
         "operators": tuple(_operators(reports)),
         "findings": tuple(_findings(reports)),
         "baseline": first.baseline.model_copy(update={"fixed": _fixed(reports)}),
-        "not_checked": tuple(_not_checked(reports)),
+        "not_checked": (*_not_checked(reports), *_left_out(reports)),
     })  # fmt: skip
 
 
@@ -177,8 +188,82 @@ def _order(code: int) -> int:
     return EXIT_ORDER.index(code) if code in EXIT_ORDER else EXIT_ORDER.index(5)
 
 
+def _numbers_of_others(name: str, parts: Sequence[_Part]) -> Iterator[NotChecked]:
+    """That some ranks have other numbers than those that are told, which are of the one with the worst end."""
+    shown = max(parts, key=lambda part: _STATUSES.index(part.status))
+    others = [rank for rank, part in enumerate(parts) if part != shown and part.status != "skipped"]
+    if others:
+        why = f"the numbers are those of rank {parts.index(shown)}; each rank's own report has its own"
+        yield NotChecked(what=f"{name}, the numbers of {ranks_text(others)}", why=why)
+
+
 def _known(workload: WorkloadInfo) -> int:
     return sum(value is not None for _, value in workload)
+
+
+def _environment(known: Sequence[Environment]) -> Environment:
+    """The first one's, with settings that are not the same everywhere told by rank."""
+    by_rank = {rank: environment.settings for rank, environment in enumerate(known) if environment.settings}
+    return known[0].model_copy(update={"settings": _by_name(by_rank, "not set")})
+
+
+def _workload(known: Sequence[WorkloadInfo]) -> WorkloadInfo:
+    """That of which most is known, with what the ranks were given told by rank where it is not the same."""
+    fullest = max(known, key=_known)
+    given = {rank: workload.batch for rank, workload in enumerate(known) if workload.batch}
+    return fullest.model_copy(update={"batch": _by_name(given, "nothing")}) if given else fullest
+
+
+def _by_name(by_rank: Mapping[int, Mapping[str, str]], missing: str) -> dict[str, str]:
+    """For each name what all these ranks have, or what each of them has."""
+    names = dict.fromkeys(name for values in by_rank.values() for name in values)
+    return {name: _told({rank: values.get(name, missing) for rank, values in by_rank.items()}) for name in names}
+
+
+def _told(values: Mapping[int, str]) -> str:
+    """A value that all these ranks have, or the ranks' values."""
+    groups: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        groups.setdefault(value, []).append(rank)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in groups.items())
+
+
+def _worst(parts: Sequence[_Part]) -> _Part:
+    """The part that came to the worst end, with the ranks that it is of where not all have the same."""
+    worst = max(parts, key=lambda part: _STATUSES.index(part.status))
+    ranks = [rank for rank, part in enumerate(parts) if part == worst]
+    if len(ranks) == len(parts) or worst.reason is None or worst.status == "skipped":
+        return worst
+    return worst.model_copy(update={"reason": f"{ranks_text(ranks)}: {worst.reason}"})
+
+
+def _cost(reports: Sequence[Report]) -> CostPart:
+    """The largest counts of a rank. Where one's traced step is missing, they are lower bounds, and none is no count."""
+    parts = [report.cost for report in reports]
+    most = max(parts, key=lambda part: part.calls_per_step or 0)
+    whole = all(any(step.role == "traced" for step in report.eager.steps) for report in reports)
+    names = ("calls_per_step", "bytes_per_step", "host_syncs_per_step")
+    counts = {name: _most(getattr(part, name) for part in parts) for name in names}
+    if whole:
+        exact = None if most.exact is None else all(part.exact is not False for part in parts)
+        return most.model_copy(update={**counts, "exact": exact})
+    known = {name: count or None for name, count in counts.items()}
+    return most.model_copy(update={**known, "exact": False if any(known.values()) else None})
+
+
+def _left_out(reports: Sequence[Report]) -> Iterator[NotChecked]:
+    """What some ranks have and one report has no room for."""
+    made = [len(report.eager.steps) for report in reports]
+    if len(set(made)) > 1:
+        why = f"steps made: {_told(dict(enumerate(map(str, made))))}; losses and times are of those that all ranks made"
+        yield NotChecked(what="steps that only some ranks made", why=why)
+    yield from _numbers_of_others("compile probe", [report.compile for report in reports])
+    yield from _numbers_of_others("comparison with CPU", [report.parity for report in reports])
+    where = _told({rank: report.device.kind for rank, report in enumerate(reports)})
+    if where != reports[0].device.kind:
+        yield NotChecked(what="ranks on one kind of device", why=f"they ran on different ones: {where}")
 
 
 def _by_value(values: Iterable[_T], key: Callable[[_T], Hashable]) -> dict[Hashable, list[tuple[int, _T]]]:
@@ -296,9 +381,11 @@ def _finding(by_rank: dict[int, Finding], ranks: int, unended: Sequence[int]) ->
     if len(set(counts.values())) > 1:
         told = [f"{'not known' if count is None else f'{count:,}'} on rank {rank}" for rank, count in counts.items()]
         message += f"; calls per step differ by rank: {', '.join(told)}"
+    message += _other_messages({rank: by_rank[rank] for rank in by_rank if rank not in unended}, worst)
     return most.model_copy(update={
         "ranks": tuple(by_rank) if len(by_rank) < ranks else None,
         "ranks_unended": tuple(rank for rank in unended if rank not in by_rank) or None,
+        "shapes": tuple(dict.fromkeys(shape for finding in (most, *found) for shape in finding.shapes)),
         "verdict": worst.verdict,
         "status": worst.status,
         "message": message,
@@ -307,6 +394,19 @@ def _finding(by_rank: dict[int, Finding], ranks: int, unended: Sequence[int]) ->
         "ms_per_step": _most(finding.ms_per_step for finding in found),
         "witnesses": tuple(sorted({name for finding in found for name in finding.witnesses})),
     })  # fmt: skip
+
+
+def _other_messages(by_rank: dict[int, Finding], told: Finding) -> str:
+    """What other ranks say of the very same finding, where it is not what is told."""
+    others = {rank: finding.message for rank, finding in by_rank.items() if finding.id == told.id}
+    groups = _by_value(others.values(), lambda message: message)
+    ranks = list(others)
+    texts = [
+        f"; on {ranks_text([ranks[place] for place, _ in group])}: {message}"
+        for message, group in groups.items()
+        if message != told.message
+    ]
+    return "".join(texts)
 
 
 def _operators(reports: Sequence[Report]) -> Iterator[OperatorRow]:

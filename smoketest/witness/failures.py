@@ -15,11 +15,12 @@ from smoketest.witness.dispatch import FailedOp, signature_text
 from smoketest.witness.reconcile import TracedCalls
 from smoketest.witness.sites import Line
 
-__all__ = ["continued", "op_in_error", "raised", "raised_by_code", "raised_by_ranks"]
+__all__ = ["continued", "op_in_error", "raised", "raised_by_code", "raised_by_device", "raised_by_ranks"]
 
 _DEVICES_MIXED = ("same device", "is on cpu", "two devices")
 """In PyTorch's message, and in the backend's own ([PRE] base rule of `can_handle`, internals 2.3)."""
 _DEVICES = Path(devices.__file__).parent
+_PATCHES = _DEVICES / "emulated" / "compat.py"
 _CODE = (
     "Code of the model's or of a library's raises here on the device only: look at the condition around the line, such"
     " as a check of the device's type."
@@ -74,13 +75,17 @@ def raised_by_code(error: BaseException) -> bool:
 
     Told by the instruction that the innermost frame of the traceback stands at.
     """
-    traces = list(_traces(error))
-    if not traces:
-        return False
-    trace = traces[-1]
-    code = trace.tb_frame.f_code
-    is_raise = trace.tb_lasti >= 0 and dis.opname[code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
-    return is_raise and not _is_of_device(trace)
+    *_, trace = [None, *_traces(error)]
+    return trace is not None and _raises(trace) and not _is_of_device(trace)
+
+
+def raised_by_device(error: BaseException) -> bool:
+    """Whether a ``raise`` in a device's own code raised `error`: it refuses what it was asked for.
+
+    An exception of PyTorch's C++ that only passes a kernel of the emulated device is none: plain CPU may raise it too.
+    """
+    *_, trace = [None, *_traces(error)]
+    return trace is not None and _raises(trace) and _is_of_device(trace)
 
 
 def raised_by_ranks(error: BaseException, failed: FailedOp | None) -> bool:
@@ -95,7 +100,9 @@ def raised_by_ranks(error: BaseException, failed: FailedOp | None) -> bool:
     """
     if any(sign in str(error) for sign in _OF_RANKS):
         return True
-    if failed is not None or any(_is_of_device(trace) for trace in _traces(error)):
+    traces = list(_traces(error))
+    passed = [trace for trace in traces[:-1] if not _is_a_patch(trace)] + traces[-1:]
+    if failed is not None or any(map(_is_of_device, passed)):
         return False
     return raised_by_code(error) or not isinstance(error, RuntimeError)
 
@@ -106,6 +113,17 @@ def _traces(error: BaseException) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next
+
+
+def _raises(trace: TracebackType) -> bool:
+    """Whether the frame stands at a ``raise`` or ``assert``."""
+    at = trace.tb_lasti
+    return at >= 0 and dis.opname[trace.tb_frame.f_code.co_code[at]] in ("RAISE_VARARGS", "RERAISE")
+
+
+def _is_a_patch(trace: TracebackType) -> bool:
+    """Whether the frame is of what stands in for a part of PyTorch's, such as autograd's engine: all backwards pass."""
+    return Path(trace.tb_frame.f_code.co_filename) == _PATCHES
 
 
 def _is_of_device(trace: TracebackType) -> bool:

@@ -27,6 +27,7 @@ def main(arguments: list[str]) -> int:
 
     # The rendezvous of --standalone, on this machine's own address whatever its name resolves to.
     here = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--local-addr", "127.0.0.1"]
+    here += ["--log-dir", str(launch.folder / "launcher")]  # it would make one that nobody takes away
     try:
         run.main([*here, "--nproc-per-node", str(launch.ranks), "-m", launch.module, str(launch.folder)])
     except ChildFailedError as error:

@@ -117,7 +117,8 @@ class _Watched(EagerRun):
         """A finding where it came out of the device, as far as that can be told without running on plain CPU."""
         text = summary_of(error)
         named = None if failures.raised_by_code(error) else failures.op_in_error(text)
-        if self.job.device.kind == "cpu" or (self.op_of(error) is None and named is None):
+        refused = failures.raised_by_device(error)
+        if self.job.device.kind == "cpu" or (self.op_of(error) is None and named is None and not refused):
             raise blame_user(error, "the script") from error
         phase = self.context.phase
         seen = self.tell_failure(error, phase)

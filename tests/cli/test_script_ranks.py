@@ -82,6 +82,14 @@ def test_a_rank_whose_script_dies_is_named(tmp_path: Path) -> None:
     assert "rank 1" in run.report["headline"]
 
 
+@pytest.mark.skipif(os.environ.get("SMOKETEST_LONG") != "1", reason="long: `make scripts` runs it")
+def test_a_rank_whose_script_raises_is_named_and_not_the_one_that_lost_its_connection_to_it(tmp_path: Path) -> None:
+    run = torchrun(tmp_path, "--fail-on", "1", "--how", "raise")
+    assert run.report["exit_code"] == 4
+    assert run.report["headline"].startswith("rank 1: ")
+    assert run.report["headline"].endswith("the script raised ValueError: the data of this rank is broken")
+
+
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "none"}
 
 

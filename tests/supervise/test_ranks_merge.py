@@ -7,6 +7,7 @@ import pytest
 from smoketest.findings import Finding, NotChecked, Report
 from smoketest.findings.report import (
     CompilePart,
+    CostPart,
     DeviceInfo,
     EagerPart,
     Environment,
@@ -69,6 +70,57 @@ def test_counts_that_differ_are_the_largest_and_told_by_rank() -> None:
 def test_where_not_all_ranks_made_a_step_there_are_no_numbers_of_one() -> None:
     merged = merge([report(), report(eager=EagerPart(status="failed", reason="no step"))])
     assert (merged.eager.steps, merged.eager.op_calls) == ((), None)
+
+
+def test_steps_that_only_some_ranks_made_are_told_and_their_cost_is_not_none() -> None:
+    traced = Step(index=1, role="traced", loss=2.0)
+    whole = report(cost=CostPart(calls_per_step=0, bytes_per_step=0, exact=True, host_syncs_per_step=1))
+    whole = whole.model_copy(update={"eager": whole.eager.model_copy(update={"steps": (step(0, 2.0), traced)})})
+    merged = merge([whole, report(eager=CUT_SHORT, cost=CostPart())])
+    assert [(one.what, one.why) for one in merged.not_checked[1:]] == [
+        ("steps that only some ranks made",
+         "steps made: 2 on rank 0; 1 on rank 1; losses and times are of those that all ranks made"),
+    ]  # fmt: skip
+    assert (merged.cost.calls_per_step, merged.cost.bytes_per_step, merged.cost.exact) == (None, None, False)
+    assert merged.cost.host_syncs_per_step == 1
+    assert merge([whole, whole]).cost == whole.cost
+
+
+def test_costs_of_ranks_are_the_largest_counts() -> None:
+    traced = EagerPart(status="ran", steps=(Step(index=0, role="traced"),))
+    few = report(eager=traced, cost=CostPart(calls_per_step=3, bytes_per_step=80, exact=True))
+    many = report(eager=traced, cost=CostPart(calls_per_step=5, bytes_per_step=10, exact=False))
+    assert merge([few, many]).cost == CostPart(calls_per_step=5, bytes_per_step=80, exact=False)
+
+
+def test_what_ranks_were_given_and_how_they_were_set_is_told_by_rank_where_it_differs() -> None:
+    def with_(rows: int, cores: str) -> Report:
+        workload = WorkloadInfo(model="Net", batch={"x": f"float32[{rows}, 8]", "y": "int64[4]"})
+        return report(
+            workload=workload, environment=Environment(settings={"NEURON_RT_VISIBLE_CORES": cores, "NEURON_A": "1"})
+        )
+
+    merged = merge([with_(4, "0"), with_(3, "1"), with_(4, "2")])
+    assert merged.workload.batch == {"x": "float32[4, 8] on ranks 0 and 2; float32[3, 8] on rank 1", "y": "int64[4]"}
+    assert merged.environment.settings == {
+        "NEURON_RT_VISIBLE_CORES": "0 on rank 0; 1 on rank 1; 2 on rank 2",
+        "NEURON_A": "1",
+    }
+
+
+def test_what_another_rank_says_of_the_same_finding_is_told_too() -> None:
+    merged = merge([report(finding("a")), report(finding("a", message="it fell for another reason"))])
+    assert merged.findings[0].message == "it fell; on rank 1: it fell for another reason"
+
+
+def test_a_compile_probe_that_gave_other_numbers_on_some_rank_says_whose_are_told() -> None:
+    ran, failed = CompilePart(status="ran", ops_probed=3), CompilePart(status="failed", reason="it raised")
+    merged = merge([report(compile=ran), report(compile=failed), report(compile=ran)])
+    assert merged.compile.reason == "rank 1: it raised"
+    assert [(one.what, one.why) for one in merged.not_checked[1:]] == [
+        ("compile probe, the numbers of ranks 0 and 2",
+         "the numbers are those of rank 1; each rank's own report has its own"),
+    ]  # fmt: skip
 
 
 AT = Site(file="net.py", line=3, code="sort(x)")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+import smoketest
 from smoketest.errors import UserCodeError
 from smoketest.witness.dispatch import FailedOp
+from smoketest.witness.failures import raised_by_device
 from smoketest.worker.blame import blame_ranks, unused_parameters
 from smoketest.workload.advice import hint_for
 
@@ -87,6 +90,31 @@ def test_words_of_torch_distributed_have_a_hint(text: str, hint: str) -> None:
 def test_a_tensor_among_dtensors_is_of_the_ranks_though_an_op_raised() -> None:
     error = RuntimeError("aten.mul.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor")
     assert "call the module itself" in (blamed(error, FailedOp("aten::mul.Tensor", None, None, None)).hint or "")
+
+
+class BadBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        raise ValueError("bad data on this rank")
+
+
+def test_a_line_that_raises_in_backward_is_named_too() -> None:
+    smoketest.emulate(warn=False)
+    loss = BadBackward.apply(torch.ones(2, device="neuron", requires_grad=True)).sum()  # type: ignore[no-untyped-call]
+    error = blamed(caught(loss.backward))
+    assert error.message == "the training step raised ValueError: bad data on this rank" + END
+
+
+def test_what_the_device_itself_refuses_is_told_from_what_c_plus_plus_raises_in_its_kernel() -> None:
+    smoketest.emulate(warn=False)
+    two, three = torch.ones(2, device="neuron"), torch.ones(3, device="neuron")
+    assert raised_by_device(caught(lambda: two + torch.ones(2)))
+    assert not raised_by_device(caught(lambda: two @ three))
+    assert not raised_by_device(caught(lambda: raise_it(ValueError("mine"))))
 
 
 def test_an_op_without_a_kernel_stays_a_finding_about_the_device() -> None:
