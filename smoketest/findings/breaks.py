@@ -14,7 +14,7 @@ _REMEDIES = (
         " after the step.",
     ),
     (
-        re.compile(r"[Dd]ata-dependent branching|[Dd]ata-dependent jump"),
+        re.compile(r"[Dd]ata-dependent branching|[Dd]ata-dependent jump|generic_jump"),
         "Compute both sides and choose with `torch.where(condition, a, b)` instead of `if`.",
     ),
     (
@@ -41,6 +41,15 @@ _REMEDIES = (
         re.compile(r"[Bb]ackwards? hooks?\b|register_\w*hook"),
         "Take the backward hook off the compiled module: change the gradient in the step after backward (clip or scale"
         " `parameter.grad`), or in a torch.autograd.Function.",
+    ),
+    (
+        re.compile(r"functorch"),
+        "Compile the function around the transform, as in `torch.compile(torch.func.vmap(torch.func.grad(loss)))`, and"
+        " leave the module that it calls uncompiled: what is called within torch.func.grad cannot be compiled alone.",
+    ),
+    (
+        re.compile(r"torch\.jit\.(?:script|freeze|trace)|ScriptModule|ScriptFunction"),
+        "Take the plain module or function instead of the scripted one: what TorchScript runs is in no graph.",
     ),
     (
         re.compile(r"requires_grad_\(\)"),

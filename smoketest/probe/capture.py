@@ -7,6 +7,7 @@ are run as they are, op by op, on whatever device the tensors are on.
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -40,6 +41,7 @@ __all__ = [
     "RunStep",
     "SkippedFrame",
     "capture",
+    "function_in_words",
     "name_in_words",
     "unchanged",
 ]
@@ -487,6 +489,12 @@ HANDED_ON = "a value of before the graph break"
 """Dynamo hands on what lies on Python's stack at a graph break, which has no name."""
 
 
+def function_in_words(name: str) -> str:
+    """``forward()``; what Dynamo makes of the code after a graph break is the rest of it."""
+    resumed = RESUMED.fullmatch(name)
+    return f"the rest of {resumed[1]}() after line {resumed[2]}" if resumed else f"{name}()"
+
+
 def name_in_words(source: str) -> str:
     """In the user's words: ``L['self']._modules['conv']._parameters['weight']`` -> ``self.conv.weight``."""
     inner = re.sub(r"^[LG]\['([^']+)'\]", r"\1", source)
@@ -611,8 +619,20 @@ def _first_paragraph(text: str) -> str:
     """The title of a graph break, and its explanation where there is one, in one line."""
     lines = [line.strip() for line in text.strip().splitlines()]
     title = without_boilerplate(lines[0]) if lines else ""
-    explanation = next((line for line in lines if line.startswith("Explanation:")), None)
-    return f"{title}. {explanation.removeprefix('Explanation:').strip()}" if explanation else title
+    if title.startswith(_JUMP):
+        return _JUMP_IN_WORDS
+    at = next((place for place, line in enumerate(lines) if line.startswith("Explanation:")), None)
+    if at is None:
+        return title
+    explanation = lines[at].removeprefix("Explanation:").strip()
+    if explanation.endswith(":"):  # the reasons are a list under it
+        explanation = " ".join([explanation, *itertools.takewhile(lambda line: line.startswith("-"), lines[at + 1 :])])
+    return f"{title}. {explanation}"
+
+
+_JUMP = "generic_jump"
+_JUMP_IN_WORDS = "Data-dependent branching. The line goes on in one way or another by the value of a tensor."
+"""Of a graph that ends at a branch, Dynamo (PyTorch 2.13) says no more than the name of its own function."""
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from smoketest.findings import Observation, Site, SitePolicy
 from smoketest.findings.breaks import about_break
 from smoketest.findings.remedies import LINALG_UNCHECKED
 from smoketest.operators.reported_lowering import reported_lowering
-from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin
+from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, Origin, function_in_words
 from smoketest.probe.graphs import GraphSpec, HigherOrder, NodeSpec, Other, Ref, Symbolic, TensorSpec, inputs_of, one_op
 from smoketest.probe.limits import Limit
 from smoketest.probe.lowering_worker import Answer
@@ -36,7 +36,10 @@ _DATA_DEPENDENT = frozenset({"GB0036", "GB0037", "GB0246"})
 # Dynamo's ids of "the op itself raises, whatever it is given": of tensors on two devices, and of other arguments.
 _TWO_DEVICES = "GB5173"
 _RAISED_BY_THE_OP = frozenset({_TWO_DEVICES, "GB0112", "GB4315"})
-_OPERATOR = re.compile(r"Operator `aten\.(\w+)\.(\w+)`")
+# The backend's own tracing met such an op, mostly in a backward: its error is the name of the op and no more.
+_BACKEND_FAILED = "GB0219"
+_OPERATOR = re.compile(r"(?:Operator `|failed with )aten\.(\w+)\.(\w+)(?:`|\. Adding a graph break)")
+_READ = "_local_scalar_dense"
 
 
 def calls_of(graph: CapturedGraph) -> int:
@@ -283,21 +286,25 @@ def around_the_graphs(seen: Capture, fullgraph: bool, policy: SitePolicy) -> Ite
     # What the code raises by itself is no matter of compiling: the eager part tells it, with what to do.
     if seen.error is not None and seen.error.eager_too:
         skipped = tuple(frame for frame in skipped if frame.id not in _RAISED_BY_THE_OP)
+    skips: list[Observation] = []
     for frame in skipped:
-        message = f"Dynamo skipped {frame.function}(): it runs as plain Python, in no graph: {frame.reason}"
-        yield _gave_up(message, frame.id, policy.choose(frame.frames))
+        what = function_in_words(frame.function)
+        message = f"Dynamo skipped {what}: it runs as plain Python, in no graph: {frame.reason}"
+        skips.append(_gave_up(message, frame.id, policy.choose(frame.frames)))
+    yield from skips
     for site in dict.fromkeys(policy.choose(one.frames) for one in seen.recurrent):
         yield replace(_about("NST204", _NO_RECURRENCE, seen.recurrent[0].id, site), remedy=_ALLOW_RECURRENCE)
-    told = {policy.choose(frame.frames) for frame in skipped}
+    told = {(skip.rule, skip.site) for skip in skips}
+    reasons = {frame.reason for frame in skipped}
     for broken in seen.breaks:
-        site = policy.choose(broken.frames)
-        # A line that breaks the graph of a function and makes Dynamo skip its caller is told once, as the worse.
-        if site is None or site not in told:
-            what = (
-                "graph break that Dynamo cannot go on after: the rest of the function runs as plain Python, in no graph"
-            )
-            what = what if broken.rest_skipped else "graph break"
-            yield _gave_up(f"{what}: {broken.reason}", broken.id, site)
+        what = "graph break that Dynamo cannot go on after: the rest of the function runs as plain Python, in no graph"
+        what = what if broken.rest_skipped else "graph break"
+        found = _gave_up(f"{what}: {broken.reason}", broken.id, policy.choose(broken.frames))
+        # A line that breaks the graph of a function and makes Dynamo skip its caller is told once, as the worse; a
+        # break without a line is that of a skipped frame with the same reason.
+        known = broken.reason in reasons if found.site is None else (found.rule, found.site) in told
+        if not known and (found.site is None or ("NST206", found.site) not in told):
+            yield found
     for again in recompiled(seen.compiles):
         found = _about("NST205", again.message, None, policy.choose(again.frames))
         yield replace(found, calls=len(again.guards), remedy=again.remedy)
@@ -324,9 +331,10 @@ def _gave_up(message: str, break_id: str | None, site: Site | None) -> Observati
     """NST204; NST206 where Dynamo gave up because a size depends on values, which no rewriting of the line cures."""
     if break_id == _TWO_DEVICES:
         return replace(_about("NST204", message, break_id, site), remedy=_BESIDE_THE_REST)
-    if break_id not in _DATA_DEPENDENT:
-        return replace(_about("NST204", message, break_id, site), remedy=about_break(message))
     named = _OPERATOR.search(message)
+    by_backend = break_id == _BACKEND_FAILED and named is not None and named[1] != _READ
+    if break_id not in _DATA_DEPENDENT and not by_backend:
+        return replace(_about("NST204", message, break_id, site), remedy=about_break(message))
     op = None
     if named is not None:
         op = f"aten::{named[1]}" + ("" if named[2] == "default" else f".{named[2]}")

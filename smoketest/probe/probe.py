@@ -23,7 +23,7 @@ from smoketest.operators.functional import functional_overload
 from smoketest.operators.profile import OperatorProfile
 from smoketest.probe import observe, observe_values
 from smoketest.probe.cache import CachedLowering, Lowers, cache_file
-from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, RunStep, capture
+from smoketest.probe.capture import Capture, CapturedGraph, CaptureError, RunStep, capture, function_in_words
 from smoketest.probe.graphs import (
     GraphSpec,
     HigherOrder,
@@ -481,7 +481,7 @@ def _not_checked(seen: Capture, sweep: _Sweep, missing: str | None, steps: int) 
             why="Dynamo does not trace recurrent modules then: the probe set it to True and looked at those graphs",
         )
     if seen.skipped:
-        names = ", ".join(sorted({frame.function for frame in seen.skipped}))
+        names = ", ".join(sorted({function_in_words(frame.function).replace("()", "") for frame in seen.skipped}))
         yield NotChecked(what=f"compiling {names}", why="Dynamo skipped it: its ops are in no graph")
     for broken in (broken for broken in seen.breaks if broken.rest_skipped):
         yield NotChecked(

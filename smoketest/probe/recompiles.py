@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from smoketest.findings.guards import about_guard
-from smoketest.probe.capture import RESUMED, Compile, Frames, name_in_words
+from smoketest.probe.capture import RESUMED, Compile, Frames, function_in_words, name_in_words
 
 __all__ = ["LIMIT", "Recompiled", "bucket", "recompiled"]
 
@@ -95,7 +95,7 @@ class Recompiled:
         first = next((guard for guard in self.guards if _SIZE.search(guard)), None)
         guard = f" (guard: {first})" if first else ""
         outlook = f"; {self._outlook()}" if self.sizes and not self.within else ""
-        return f"{_called(self.function)} is compiled {self._often()}: {'; '.join(what)}{guard}{outlook}"
+        return f"{function_in_words(self.function)} is compiled {self._often()}: {'; '.join(what)}{guard}{outlook}"
 
     def _often(self) -> str:
         times, within = len(self.compiles), len(self.within)
@@ -275,12 +275,6 @@ def _sizes_in(compiles: Sequence[Compile]) -> dict[Place, tuple[int, ...]]:
 def _name(tensor: str) -> str:
     """As the inputs of graphs are named; what has no name keeps Dynamo's, which tells one from another."""
     return tensor if tensor.startswith("___stack") else name_in_words(tensor)
-
-
-def _called(function: str) -> str:
-    """A function as people know it; Dynamo makes one of what comes after a graph break."""
-    found = RESUMED.fullmatch(function)
-    return f"the rest of {found[1]}() after line {found[2]}" if found else f"{function}()"
 
 
 def _sizes(place: tuple[str, int], sizes: tuple[int, ...]) -> str:

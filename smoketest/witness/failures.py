@@ -170,8 +170,8 @@ def _remedy(error: str) -> str | None:
     """What to do about an exception; None where no kernel exists at all, which is what the rule's own remedy is for."""
     if any(sign in error for sign in _DEVICES_MIXED):
         return (
-            "Move the tensor with the model: register it as a buffer (`register_buffer`), or make it on the input's"
-            " device."
+            "Move the tensor with the model: register it as a buffer (`register_buffer`), or its module in an"
+            " nn.ModuleList or nn.ModuleDict, or make it on the input's device."
         )
     if error.startswith("NotImplementedError") or "Could not run" in error:
         return None

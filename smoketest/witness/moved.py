@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import sys
 import threading
 from collections import deque
@@ -40,7 +41,9 @@ _MIXED = ("same device", "is on cpu", "two devices")
 
 @dataclass(frozen=True)
 class Stray:
-    """A tensor of one or more dimensions that belongs to the model and is neither parameter nor buffer.
+    """A tensor of one or more dimensions that the model holds and that is neither parameter nor buffer of it.
+
+    A parameter too, where nothing registers it: one of a module that is kept in a plain list or dict.
 
     Attributes:
         name: such as ``encoder.window`` or ``scales[1]``.
@@ -60,6 +63,7 @@ class _Change:
     text: str
     module: str | None = None
     line: Line | None = None
+    remedy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -160,12 +164,15 @@ class Move:
         """
         mixed = error is not None and any(sign in error for sign in _MIXED)
         changes = list(self._changes)
-        for stray in self.strays:
-            if mixed or use.get(stray.name) == "mixed":
-                changes.append(_Change(
-                    f"{stray.name} stayed on the CPU: it is neither parameter nor buffer, and `.to()` moves no others",
-                    stray.module, stray.line,
-                ))  # fmt: skip
+        harmful = [stray for stray in self.strays if mixed or use.get(stray.name) == "mixed"]
+        unregistered: dict[tuple[str, Line | None], list[str]] = {}
+        for stray in harmful:
+            if isinstance(stray.tensor, nn.Parameter):
+                unregistered.setdefault((stray.module, stray.line), []).append(stray.name)
+            else:
+                changes.append(_Change(f"{stray.name} stayed on the CPU: {_NO_MEMBER}", stray.module, stray.line))
+        for (module, line), names in unregistered.items():
+            changes.append(_Change(f"{_listed(names)} stayed on the CPU: {_UNREGISTERED}", module, line, _REGISTER))
         if self.lazy:
             changes.append(_Change(
                 f"{_listed(self.lazy)}: lazy, and still without a shape after one forward, so no optimizer trains them"
@@ -195,6 +202,7 @@ class Move:
         texts = list(dict.fromkeys(change.text for change in found))
         more = f"; and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
         named = dict.fromkeys(change.module for change in found if change.module is not None)
+        remedy = next((change.remedy for change in found if change.remedy is not None), None)
         for module in named or (None,):
             yield Observation(
                 rule="NST107",
@@ -203,6 +211,7 @@ class Move:
                 module=type(self.model).__name__ if module == "" else module,
                 witnesses=frozenset({"move"}),
                 message="; ".join(texts[:_MOST_NAMED]) + more,
+                remedy=remedy,
             )
 
     def _untied(self, after: Mapping[str, Tensor]) -> Iterator[_Change]:
@@ -298,6 +307,15 @@ class StrayUse(WatchingMode):  # type: ignore[no-untyped-call]
 
 
 _INTERNAL = frozenset(vars(nn.Module()))
+_NO_MEMBER = "it is neither parameter nor buffer, and `.to()` moves no others"
+_UNREGISTERED = (
+    "parameters that the model does not register, so that `.to()` does not move them, model.parameters() leaves them"
+    " out of the optimizer, and no checkpoint holds them"
+)
+_REGISTER = (
+    "Keep modules in nn.ModuleList or nn.ModuleDict and parameters in nn.ParameterList or nn.ParameterDict, not in a"
+    " plain list, tuple or dict. A model that is not to be trained, such as a teacher, is moved by itself."
+)
 
 
 def _known(named: Iterator[tuple[str, Tensor]]) -> dict[str, _Known]:
@@ -371,6 +389,9 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{place}]", inner) for place, inner in enumerate(list(value)[:_MOST_ITEMS]))
     elif isinstance(value, (set, frozenset)):
         yield from (("{…}", inner) for inner in list(value)[:_MOST_ITEMS])
+    elif isinstance(value, nn.Module):  # kept in one of the above: what is registered is known already
+        members = itertools.chain(value.named_parameters(), value.named_buffers())
+        yield from ((f".{name}", tensor) for name, tensor in itertools.islice(members, _MOST_ITEMS))
     elif is_dataclass(value) and not isinstance(value, type):
         yield from ((f".{field.name}", getattr(value, field.name, None)) for field in fields(value))
 

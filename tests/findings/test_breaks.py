@@ -41,6 +41,13 @@ def differentiates(x: torch.Tensor) -> torch.Tensor:
     return torch.autograd.grad((x * x).sum(), x)[0]
 
 
+def jumps_on(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    if torch.isnan(y).any():
+        y = y * 0
+    return y + 1
+
+
 def explanation(line: Line) -> str:
     """What Dynamo says of a function: with fullgraph, or without where that lets it pass."""
     torch._dynamo.reset()
@@ -60,6 +67,7 @@ def explanation(line: Line) -> str:
         (branches, "Compute both sides and choose with `torch.where(condition, a, b)`"),
         (logs, "Take the logging call out of forward."),
         (prints, "Take `print` out of forward"),
+        (jumps_on, "Compute both sides and choose with `torch.where(condition, a, b)`"),
         (differentiates, "Call `torch.autograd.grad` in the loss or the step"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -74,6 +82,16 @@ def test_what_dynamo_says_of_a_line_has_a_remedy_of_its_own(line: Line, start: s
 def test_a_sparse_constructor_has_a_remedy_of_its_own() -> None:
     said = "Dynamo does not know how to trace the builtin `torch._VariableFunctionsClass.sparse_coo_tensor.`"
     assert (about_break(said) or "").startswith("Leave the sparse tensor out of forward")
+
+
+def test_a_scripted_module_has_a_remedy_of_its_own() -> None:
+    said = "torch.jit.script/freeze modules unsupported. Dynamo does not support tracing into torch.jit.script"
+    assert (about_break(said) or "").startswith("Take the plain module or function instead of the scripted one")
+
+
+def test_what_is_called_within_torch_func_grad_has_a_remedy_of_its_own() -> None:
+    said = "Unsupported functorch tracing attempt. If you are reaching here, it means dynamo failed"
+    assert (about_break(said) or "").startswith("Compile the function around the transform")
 
 
 def test_a_backward_hook_has_a_remedy_of_its_own() -> None:

@@ -143,6 +143,40 @@ def test_a_tensor_left_behind_is_a_finding_where_it_meets_the_device() -> None:
     assert len(told(move, error="RuntimeError: Expected all tensors to be on the same device")) == 5
 
 
+class Unregistered(nn.Module):
+    """Modules and parameters where PyTorch does not look for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Linear(4, 4)
+        self.heads = {"a": nn.BatchNorm1d(4)}
+        self.scales = [nn.Parameter(torch.ones(2))]
+        self.order = [self.trunk]
+
+
+def test_what_a_plain_dict_or_list_keeps_from_being_registered_is_left_behind_and_told_as_that() -> None:
+    move = moved(Unregistered())
+    assert [stray.name for stray in move.strays] == [
+        "heads['a'].weight",
+        "heads['a'].bias",
+        "heads['a'].running_mean",
+        "heads['a'].running_var",
+        "scales[0]",
+        "test_moved.py: CACHE['positions']",
+    ]
+    heads, scales = move.observations(
+        {"heads['a'].weight": "mixed", "heads['a'].bias": "mixed", "scales[0]": "mixed"}, None
+    )
+    assert heads.message == (
+        "heads['a'].weight, heads['a'].bias stayed on the CPU: parameters that the model does not register, so that"
+        " `.to()` does not move them, model.parameters() leaves them out of the optimizer, and no checkpoint holds them"
+    )
+    assert heads.site is not None
+    assert heads.site.code == 'self.heads = {"a": nn.BatchNorm1d(4)}'
+    assert (heads.remedy or "").startswith("Keep modules in nn.ModuleList or nn.ModuleDict")
+    assert scales.message.startswith("scales[0] stayed on the CPU: parameters that the model does not register")
+
+
 class Windowed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -173,7 +173,8 @@ def test_the_remedy_of_an_exception_fits_its_cause() -> None:
         return raised(error, None, False, None, "forward", POLICY).remedy
 
     move = (
-        "Move the tensor with the model: register it as a buffer (`register_buffer`), or make it on the input's device."
+        "Move the tensor with the model: register it as a buffer (`register_buffer`), or its module in an nn.ModuleList"
+        " or nn.ModuleDict, or make it on the input's device."
     )
     assert remedy("RuntimeError: Expected all tensors to be on the same device") == move
     assert remedy("RuntimeError: Non-scalar tensor arg1 is on cpu device, expected neuron") == move
