@@ -105,6 +105,8 @@ REWRITES: dict[str, str] = {
     "median": "The values along the last dimension (keepdim= goes to amin; the indices are not covered, nor is nan):"
     " write `torch.topk(x, n - (n - 1) // 2).values.amin(-1)` with n = x.shape[-1]. Without dim take x.flatten()"
     " first.",
+    "kthvalue": "The values along the last dimension (another dim is moved to the end first; keepdim= goes to amin; the"
+    " indices are not covered): write `torch.topk(x, n - k + 1).values.amin(-1)` with n = x.shape[-1].",
     "sort": "Sort along the last dimension with topk: `-torch.topk(-x, x.shape[-1]).values` ascends, and .indices is"
     " the order; for descending=True it is `torch.topk(x, x.shape[-1]).values`. For another dim move it to the end"
     " with movedim, and back after. It is not stable: of equal values the indices come in another order than sort's."
@@ -131,6 +133,12 @@ REWRITES: dict[str, str] = {
     " keepdim=True)) ** 2).sum(-1) / (x.shape[-1] - 1)`; its root is the deviation.",
     "trace": "Write `(x * torch.eye(*x.shape, device=x.device)).sum()`.",
     "nansum": "Write `torch.where(torch.isnan(x), torch.zeros_like(x), x).sum()`; dim= and keepdim= go to sum.",
+    "nan_to_num": "Write `torch.where(torch.isnan(x), torch.zeros_like(x), x).clamp(low, high)` with low, high ="
+    " torch.finfo(x.dtype).min, torch.finfo(x.dtype).max; nan= goes in place of the zeros, as torch.full_like(x, nan)."
+    " posinf= and neginf= are not covered: they take a torch.where of their own.",
+    "norm": "Write `torch.linalg.vector_norm(x, p, -1)`; dim= in place of -1, and keepdim= goes along. Of"
+    " F.pairwise_distance(a, b) it is that of x = a - b + 1e-6, and of F.triplet_margin_loss torch.relu(near - far +"
+    " margin).mean(), near and far being two such distances.",
     "vdot": "For real tensors write `torch.dot(x, y)`, which is the same. In spectral_norm the line is PyTorch's own:"
     " write that parametrization with torch.dot, or accept it under gate.allow.",
     # Indexing, scattering, shapes
@@ -200,6 +208,9 @@ REWRITES: dict[str, str] = {
     "binary_cross_entropy": "Drop the sigmoid and take the loss from the logits: `(F.softplus(x) - x * y).mean()`; of"
     " reduction='sum' it is .sum(), of 'none' neither, and with weight= `((F.softplus(x) - x * y) * weight).mean()`."
     " The op cuts logarithms off at -100, this does not.",
+    "binary_cross_entropy_with_logits": "Write `(F.softplus(x) - x * y).mean()`; of reduction='sum' it is .sum(), of"
+    " 'none' neither, with weight= `((F.softplus(x) - x * y) * weight).mean()`, and with pos_weight= `((-y + 1) * x +"
+    " ((pos_weight - 1) * y + 1) * F.softplus(-x)).mean()`.",
     "nll_loss2d_forward": "Flatten the pixels first: `F.cross_entropy(x.movedim(1, -1).flatten(0, -2), y.flatten())`;"
     " weight=, ignore_index=, label_smoothing= and reduction= go along (of reduction='none' view the result as y). Of"
     " log-probabilities it is F.nll_loss.",
@@ -255,6 +266,10 @@ REWRITES: dict[str, str] = {
     " .sum(1) for 'sum', after * weights[..., None] where there are per_sample_weights; .amax(1) for 'max'. Pad ragged"
     " bags in the data loader, and weigh by a mask, as entries at padding_idx: of the mean divide by the mask's sum."
     " max_norm and scale_grad_by_freq are not covered.",
+    "embedding_renorm": "Scale the rows that are looked up, with max_norm left out: `rows * (max_norm /"
+    " (torch.linalg.vector_norm(rows, dim=-1, keepdim=True) + 1e-7)).clamp(max=1.0)` with rows = F.embedding(ids,"
+    " weight); norm_type= goes to vector_norm as ord. The table itself keeps its longer rows, and the gradient goes"
+    " through the scale, which it does not with max_norm.",
     "_thnn_fused_lstm_cell": "PyTorch has no CPU kernel for the fused cell, so it cannot fall back either. Write the"
     " cell out: `(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g))` is the next c; with that one,"
     " torch.sigmoid(o) * torch.tanh(next_c) is the next h. There, i, f, g, o ="
@@ -302,6 +317,14 @@ ADVICE: dict[str, str] = {
     "_fused_adam": "Use torch.optim.AdamW(fused=True), which has a kernel, or leave fused off.",
     "_sparse_coo_tensor_with_dims_and_tensors": "The device has no sparse kernels: build nn.Embedding with sparse=False"
     " and use a dense optimizer.",
+    "_pack_padded_sequence": "The lengths have to be on the CPU: leave them there when the batch is moved, or give"
+    " lengths.cpu(), which waits for the device. With enforce_sorted=False they are sorted where they are. The fused"
+    " cell of a recurrent layer has no kernel either: with padded input, a mask, and the loop over time that smoketest"
+    " explain lstm (or gru) shows, nothing is packed.",
+    "_jagged_to_padded_dense_forward": "No rewrite: keep the batch padded from the data loader on"
+    " (torch.nn.utils.rnn.pad_sequence), with a mask, instead of a nested tensor.",
+    "set": "Where a parameter's .data is assigned, write into it instead, in place and under torch.no_grad(), as in"
+    " p.mul_(momentum).add_(q, alpha=1 - momentum).",
     "masked_scatter": "No short rewrite. Where each target's source is known beforehand, use torch.where with a"
     " gathered source.",
     "transformers::grouped_mm_fallback": "In a transformers model no line is to be rewritten: set"
@@ -317,6 +340,11 @@ _SAME: dict[str, tuple[str, ...]] = {
     "min": ("_aminmax", "aminmax"),
     "_cdist_forward": ("_cdist", "_pdist", "_pdist_forward", "_euclidean_dist"),
     "im2col": ("col2im",),
+    "_jagged_to_padded_dense_forward": (
+        "_padded_dense_to_jagged_forward",
+        "_nested_from_padded_tensor",
+        "to_padded_tensor",
+    ),
     "linalg_matrix_exp": ("matrix_exp",),
     "_sparse_mm": ("_sparse_addmm", "sparse_coo_tensor", "_to_sparse", "hspmm"),
     "fake_quantize_per_tensor_affine_cachemask": (
@@ -420,6 +448,7 @@ _SPARSE = (
 _INSIDE = (
     (re.compile(r"\baffine_grid\s*\("), ("linspace",), "aten::affine_grid_generator"),
     (re.compile(r"\bsparse\.\w|\bsparse_\w+\(|\bto_sparse"), _SPARSE, "aten::_sparse_mm"),
+    (re.compile(r"\bpack_padded_sequence\s*\("), ("sort",), "aten::_pack_padded_sequence"),
     (re.compile(r"\bgroup_norm\s*\("), ("var_mean",), "aten::native_group_norm"),
     (re.compile(r"\.experts\("), ("histc", "sort", "_grouped_mm"), "transformers::grouped_mm_fallback"),
 )
@@ -453,7 +482,7 @@ def remedy_at(op: str, called_as: str | None, code: str) -> str | None:
     """
     name = functional_base(op).partition("::")[2]
     for call, inside, meant in _INSIDE:
-        if name in inside and name not in code and call.search(code):
+        if name in inside and not re.search(rf"\b{name}\b", code) and call.search(code):
             return remedy_for(meant)
     found = (remedy_for(called_as) if called_as else None) or remedy_for(op)
     return f"{found} {told}" if found == REWRITES["grid_sampler_2d"] and (told := _sampling(code)) else found

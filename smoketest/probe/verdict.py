@@ -118,7 +118,7 @@ class Judge:
             return f"{self._profile.name} lists a kernel of the backend's own, so a release may lower it"
         if self._body(graph, self._core) is not None:
             return "PyTorch has a decomposition that lowers, which the backend is not known to use"
-        if not seen.unknown and not self.falls_back(op):
+        if not (seen.unknown or self.falls_back(op) or op in self._functional_missing):
             return f"{self._profile.name} cannot tell, since PyTorch makes it of other ops in eager mode"
         return None
 
@@ -159,6 +159,12 @@ class Judge:
     @cached_property
     def _functional_kernels(self) -> frozenset[str]:
         return frozenset(functional_overload(name) for name in self._profile.native)
+
+    @cached_property
+    def _functional_missing(self) -> frozenset[str]:
+        """Functional forms of ``out`` overloads without a kernel: PyTorch makes the one of the other (``kthvalue``)."""
+        missing = self._profile.unimplemented
+        return frozenset(functional_overload(name) for name in missing) - self._functional_kernels
 
     @cached_property
     def _faulty(self) -> frozenset[str]:

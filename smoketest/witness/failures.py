@@ -10,6 +10,7 @@ from types import TracebackType
 
 from smoketest import devices
 from smoketest.findings import Observation, SitePolicy
+from smoketest.findings.remedies import ADVICE
 from smoketest.findings.report import Phase
 from smoketest.witness.dispatch import FailedOp, signature_text
 from smoketest.witness.reconcile import TracedCalls
@@ -19,6 +20,8 @@ __all__ = ["continued", "op_in_error", "raised", "raised_by_code", "raised_by_de
 
 _DEVICES_MIXED = ("same device", "is on cpu", "two devices")
 """In PyTorch's message, and in the backend's own ([PRE] base rule of `can_handle`, internals 2.3)."""
+_PACKING = "'lengths' argument should be a 1D CPU"
+"""In PyTorch's message, where pack_padded_sequence is given lengths of the device."""
 _DEVICES = Path(devices.__file__).parent
 _PATCHES = _DEVICES / "emulated" / "compat.py"
 _CODE = (
@@ -173,6 +176,8 @@ def _remedy(error: str) -> str | None:
             "Move the tensor with the model: register it as a buffer (`register_buffer`), or its module in an"
             " nn.ModuleList or nn.ModuleDict, or make it on the input's device."
         )
+    if _PACKING in error:
+        return ADVICE["_pack_padded_sequence"]
     if error.startswith("NotImplementedError") or "Could not run" in error:
         return None
     return "The device refuses what plain CPU takes: change what this line gives to the op, or replace the op."

@@ -67,6 +67,20 @@ _VALIDATION = (
     "Give the distribution `validate_args=False`: what waits is its check of arguments and samples. For all of them,"
     " once at the start: `torch.distributions.Distribution.set_default_validate_args(False)`."
 )
+_CHECKS = (
+    (
+        "error_if_nonfinite",
+        "error_if_nonfinite=True is what reads the norm. Leave it out, and look at the norm that the call returns once"
+        " in many steps.",
+    ),
+    (
+        "gaussian_nll_loss",
+        "The loss reads whether a variance is negative. Where it cannot be (after a softplus or an exp), write it out:"
+        " 0.5 * (torch.log(var) + (x - y) ** 2 / var), with var clamped from below by eps, and its mean.",
+    ),
+)
+"""Calls of PyTorch's in which a check reads a value, by what stands in the line."""
+
 _CTC = re.compile("ctc", re.IGNORECASE)
 _LENGTHS = (
     "If it is ctc_loss that copies: it needs input_lengths and target_lengths on the host, so leave them on the CPU"
@@ -142,6 +156,8 @@ def sync_remedy(
     """
     if cause == "read" and _DISTRIBUTION.search(code) and not _READS_ITSELF.search(code):
         return _VALIDATION
+    if cause == "read" and (known := next((told for call, told in _CHECKS if call in code), None)):
+        return known
     if cause == "copy" and _CTC.search(code):
         return _LENGTHS
     if library is not None and in_optimizer:

@@ -213,6 +213,22 @@ CASES: dict[str, Case] = {
     "argmin": Case(x(), "torch.argmin(x, -1)"),
     "min": Case(x(), "torch.min(x, -1).values"),
     "median": Case(x(), "torch.median(x, -1).values", "n = x.shape[-1]"),
+    "kthvalue": Case(lambda: {"x": normal(4, 6), "k": 3}, "torch.kthvalue(x, k, -1).values", "n = x.shape[-1]"),
+    "nan_to_num": Case(
+        lambda: {"x": torch.tensor([1.0, math.nan, -math.inf, math.inf, -2.0], requires_grad=True)},
+        "torch.nan_to_num(x)",
+        "low, high = torch.finfo(x.dtype).min, torch.finfo(x.dtype).max",
+    ),
+    "norm": Case(lambda: {"x": normal(4, 6), "p": 3}, "F.pairwise_distance(x, torch.zeros_like(x), p=p, eps=0.0)"),
+    "binary_cross_entropy_with_logits": Case(
+        lambda: {"x": normal(4, 6), "y": torch.rand(4, 6)}, "F.binary_cross_entropy_with_logits(x, y)"
+    ),
+    "embedding_renorm": Case(
+        lambda: {"weight": normal(9, 6), "ids": torch.tensor([[1, 1, 8], [0, 3, 2]]), "max_norm": 2.0},
+        "F.embedding(ids, weight.detach().clone(), max_norm=max_norm)",
+        "rows = F.embedding(ids, weight)",
+        gradients=False,
+    ),
     "sort": Case(x(), "torch.sort(x, -1).values"),
     "searchsorted": Case(edges(), "torch.searchsorted(edges, x)"),
     "bucketize": Case(edges(), "torch.bucketize(x, edges)"),
@@ -355,6 +371,22 @@ MORE: list[tuple[str, str, Case]] = [
         Case(
             lambda: {"x": torch.randint(0, 9, (4, 6)), "values": torch.tensor([[1, 5]])},
             "torch.isin(x, values, invert=True)",
+        ),
+    ),
+    (
+        "binary_cross_entropy_with_logits",
+        "((F.softplus(x) - x * y) * weight).mean()",
+        Case(
+            lambda: {"x": normal(4, 6), "y": torch.rand(4, 6), "weight": torch.rand(6)},
+            "F.binary_cross_entropy_with_logits(x, y, weight=weight)",
+        ),
+    ),
+    (
+        "binary_cross_entropy_with_logits",
+        "((-y + 1) * x + ((pos_weight - 1) * y + 1) * F.softplus(-x)).mean()",
+        Case(
+            lambda: {"x": normal(4, 6), "y": torch.rand(4, 6), "pos_weight": torch.rand(6) * 3},
+            "F.binary_cross_entropy_with_logits(x, y, pos_weight=pos_weight)",
         ),
     ),
     ("rsub", "-(x * alpha - y)", Case(lambda: xy() | {"alpha": 2.5}, "torch.rsub(x, y, alpha=alpha)")),

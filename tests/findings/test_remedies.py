@@ -175,6 +175,10 @@ _ARGUMENTS = {
     "scatter_reduce": ["dim=", "include_self=False", "include_self=True"],
     "mse_loss": ["reduction='sum'", "'none'", "weight="],
     "smooth_l1_loss": ["reduction='sum'", "'none'", "beta=0"],
+    "binary_cross_entropy_with_logits": ["reduction='sum'", "'none'", "weight=", "pos_weight="],
+    "nan_to_num": ["nan=", "posinf=", "neginf="],
+    "norm": ["dim=", "keepdim="],
+    "embedding_renorm": ["max_norm", "norm_type="],
     "huber_loss": ["reduction='sum'", "'none'", "weight="],
     "binary_cross_entropy": ["reduction='sum'", "'none'", "weight="],
     "nll_loss2d_forward": ["reduction=", "weight=", "ignore_index="],
@@ -188,7 +192,7 @@ _ARGUMENTS = {
     "_fft_r2c": ["norm=", "last dimension", "length n"],
     "_cdist_forward": ["p=2"],
     "_weight_norm_interface": ["dim=0", "dim=None"],
-    **{op: ["keepdim="] for op in ("argmax", "argmin", "median", "min", "prod")},
+    **{op: ["keepdim="] for op in ("argmax", "argmin", "kthvalue", "median", "min", "prod")},
 }
 
 
@@ -277,6 +281,25 @@ def test_whole_code_says_in_its_first_line_what_it_covers_and_then_what_not(op: 
             "_sparse_coo_tensor_with_dims_and_tensors",
         ),
         ("aten::sort.values_stable", "aten::argsort", "i = x.argsort()", "sort"),
+        (
+            "aten::sort.values_stable",
+            "aten::sort",
+            "pack_padded_sequence(x, n, enforce_sorted=False)",
+            "_pack_padded_sequence",
+        ),
+        (
+            "aten::_padded_dense_to_jagged_forward",
+            "aten::_nested_from_padded_tensor",
+            "h = nested.to_padded_tensor(h, 0.0)",
+            "_jagged_to_padded_dense_forward",
+        ),
+        (
+            "aten::log_sigmoid_forward",
+            "aten::binary_cross_entropy_with_logits",
+            "loss = F.binary_cross_entropy_with_logits(x, y)",
+            "binary_cross_entropy_with_logits",
+        ),
+        ("aten::set_.source_Tensor", None, "", "set"),
         ("aten::sort.values_stable", "aten::sort", "h = self.experts(h, index)", "transformers::grouped_mm_fallback"),
         (
             "transformers::grouped_mm_fallback_backward",

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from smoketest.findings import Finding, merge
 from smoketest.operators.functional import functional_overload
@@ -302,6 +303,19 @@ def test_a_higher_order_op_of_pytorchs_own_is_told_with_the_op_in_it(probed: Pro
     )
     assert (effects.site and effects.site.line) == line(Factors, 2)
     assert ("aten::linalg_cholesky_ex", "forward") in found(result, "NST201")
+
+
+def test_what_takes_the_result_of_a_higher_order_op_that_nobody_knows_is_not_refused_for_it(probed: Probe) -> None:
+    class Recomputed(Weighted):
+        def part(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.rand(3, 4) * x * self.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.part, x.sin(), use_reentrant=True).cos()  # type: ignore[no-any-return]
+
+    result = probed(Recomputed(), torch.rand(3, 4))
+    assert ("run_and_save_rng_state", "forward") in found(result, "NST202")
+    assert not [op for op, _ in found(result, "NST201") if op == "aten::detach"]
 
 
 class Penalty(Weighted):

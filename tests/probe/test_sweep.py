@@ -56,6 +56,15 @@ def test_an_op_of_the_table_fails_here_and_now(name: str, lowering: LoweringProc
     assert (verdict.outcome, verdict.unknown) == ("fails", (TABLE["ops"][name]["seen_as"],))
 
 
+def test_an_op_that_pytorch_makes_of_its_own_out_form_has_no_more_of_a_kernel_than_that(
+    lowering: LoweringProcess,
+) -> None:
+    graph = op("aten::kthvalue", X, 2, value=(TensorSpec((3,), torch.float32), TensorSpec((3,), torch.int64)))
+    verdict = Judge(lowering, load_profile(None), 60).op("aten::kthvalue", graph)
+    assert (verdict.outcome, verdict.grounds) == ("fails", "no_kernel_known")
+    assert "has no kernel for it, and no decomposition avoids it" in verdict.why
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

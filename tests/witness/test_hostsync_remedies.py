@@ -27,6 +27,17 @@ def test_what_the_line_reads_itself_is_no_check_of_a_distribution(code: str) -> 
     assert sync_remedy("read", code).startswith("Choose with `torch.where`")
 
 
+@pytest.mark.parametrize(
+    ("code", "start"),
+    [
+        ("clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)", "error_if_nonfinite=True is what reads"),
+        ("loss = F.gaussian_nll_loss(mean, y, var)", "The loss reads whether a variance is negative."),
+    ],
+)
+def test_a_check_within_a_call_of_pytorch_is_named_with_what_does_without_it(code: str, start: str) -> None:
+    assert sync_remedy("read", code).startswith(start)
+
+
 def test_of_a_line_in_a_library_it_says_whose_it_is_and_through_which_module() -> None:
     told = sync_remedy("read", "if flag.any():", "somelib", "encoder.0")
     assert told.startswith("The line is of somelib, not yours, reached through your module `encoder.0`: see whether")

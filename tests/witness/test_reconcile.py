@@ -168,6 +168,12 @@ def test_an_exceptions_op_is_the_one_it_names_else_the_one_it_came_out_of() -> N
     assert bare.message == "this line raised on the device, and plain CPU runs it: RuntimeError: no"
 
 
+def test_lengths_of_the_device_are_told_to_stay_on_the_cpu() -> None:
+    error = "RuntimeError: 'lengths' argument should be a 1D CPU int64 tensor, but got 1D neuron:0 Long tensor"
+    told = raised(error, None, False, None, "forward", POLICY).remedy
+    assert (told or "").startswith("The lengths have to be on the CPU: leave them there when the batch is moved")
+
+
 def test_the_remedy_of_an_exception_fits_its_cause() -> None:
     def remedy(error: str) -> str | None:
         return raised(error, None, False, None, "forward", POLICY).remedy
