@@ -40,6 +40,7 @@ from smoketest.worker.again import StepAgain
 from smoketest.worker.blame import blame_ranks, blame_user_code
 from smoketest.worker.clock import StepClock
 from smoketest.worker.compilations import compilations, has_compiled
+from smoketest.worker.indices import written_indices
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastOp
 from smoketest.worker.unheard import not_heard
@@ -266,6 +267,7 @@ class EagerRun:
         for what, why in (
             *describe.not_checked(job.device, workload),
             *not_heard(job.device, job.check.witnesses),
+            *(written_indices(job.device, job.check.files) if job.ranks is not None else ()),
         ):
             job.note(what, why)
         return workload

@@ -49,6 +49,7 @@ class LastOp:
         if isinstance(device, EmulatedAdapter):
             device.device.observe(lambda name, fell_back: crumb.op(name, self.module()))
             self._entered.callback(device.device.observe, None)
+            self._entered.enter_context(device.device.refuse_written_indices())
         else:
             self._mode = self._entered.enter_context(ExitStack())
             self.begin_phase("setup")

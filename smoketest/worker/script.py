@@ -31,6 +31,7 @@ from smoketest.worker import describe
 from smoketest.worker.compile import ProbePhase, send_probed
 from smoketest.worker.cuda_mapping import MapCuda
 from smoketest.worker.eager import EagerRun
+from smoketest.worker.indices import written_indices
 from smoketest.worker.job import Job
 from smoketest.worker.lastop import LastOp
 from smoketest.worker.script_steps import RootCalls, Steps, Stopped, run_file
@@ -274,7 +275,9 @@ class _Watched(EagerRun):
 
     def tell_what_is_not_checked(self) -> None:
         """Tell what a script cannot be asked."""
-        for what, why in describe.not_checked_on(self.job.device):
+        several = os.environ.get("WORLD_SIZE", "1") != "1"
+        indices = written_indices(self.job.device, [self.script.path]) if several else ()
+        for what, why in (*describe.not_checked_on(self.job.device), *indices):
             self.job.note(what, why)
         for what, _ in not_heard(self.job.device, self.job.check.witnesses):
             self.job.note(what, "that takes the step once more, and the state of a script is not ours to put back")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from smoketest.devices.emulated import compat, shim
@@ -13,6 +14,7 @@ from smoketest.devices.emulated.distributed.rules import CollectiveRule
 from smoketest.devices.emulated.faults import FAULTS
 from smoketest.devices.emulated.install import install
 from smoketest.devices.emulated.limits import Limits
+from smoketest.devices.emulated.ranks import WrittenIndices, local_rank
 from smoketest.devices.emulated.tracker import Tracker
 from smoketest.errors import DeviceUnavailable
 from smoketest.operators.profile import Limit, OperatorProfile, load_profile
@@ -157,6 +159,14 @@ class EmulatedDevice:
             raise ValueError(f"{op} has no kernel on the device that could be wrong: it runs on the CPU anyway")
         self._tracker.faults[name] = FAULTS[how]
         self._tracker.failing.add(name)
+
+    def refuse_written_indices(self) -> AbstractContextManager[object]:
+        """Around user code of one of several ranks: the device of another rank, written as text, raises there.
+
+        A function mode, which slows down every call of PyTorch's: not for timed steps. Nothing where the local rank is
+        0, whose index tensors show.
+        """
+        return WrittenIndices() if local_rank() else nullcontext()
 
     def observe(self, callback: Callable[[str, bool], None] | None) -> None:
         """Have ``callback(overload name, fell_back)`` called before each kernel of the device runs; None ends it.
