@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from smoketest.devices.cpu import CpuDevice
 from smoketest.errors import SmoketestError, UserCodeError
 from smoketest.witness.dispatch import FailedOp
-from smoketest.witness.failures import raised_by_ranks
+from smoketest.witness.failures import raised_by_code, raised_by_device, raised_by_ranks
 from smoketest.worker.job import Job
 from smoketest.workload import build
 from smoketest.workload.parts import parts_in
@@ -21,6 +21,10 @@ __all__ = ["blame_ranks", "blame_user_code", "unused_parameters"]
 
 _WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 _MOST_NAMED = 8
+_PLAN = (
+    "a colwise layer gives each rank its part of the features: a rowwise layer has to take them up, with nothing"
+    " between that needs all of them (a norm, a view into all heads, the loss)"
+)
 
 
 def blame_user_code(job: Job, error: BaseException, index: int | None, phase: str | None) -> None:
@@ -54,17 +58,29 @@ def blame_user_code(job: Job, error: BaseException, index: int | None, phase: st
         raise blame_user(on_cpu, f"{_work(here[0])}, on plain CPU,") from on_cpu
 
 
-def blame_ranks(error: BaseException, failed: FailedOp | None, parameters: Sequence[str]) -> None:
+def blame_ranks(
+    error: BaseException, failed: FailedOp | None, parameters: Sequence[str], *, by_plan: bool = False
+) -> None:
     """Return where an op of the device raised, in one of several ranks.
 
     Args:
         error: what the step raised, which one process on plain CPU makes: that is no control for what ranks do.
         failed: the op it came out of, as far as a witness saw.
         parameters: names of those that the model trains, in its order.
+        by_plan: whether a plan splits the weights, on a device whose kernels raise what the CPU's do.
 
     Raises:
         UserCodeError: the ranks, or the way in which they share the work, are what it came from.
     """
+    if by_plan and _is_of_shapes(error):
+        blamed = blame_user(error, "the training step")
+        raise UserCodeError(
+            f"{blamed.message}; one process on plain CPU runs the same step: the tensor-parallel plan does not fit the"
+            " model",
+            traceback=blamed.traceback,
+            place=blamed.place,
+            hint=_PLAN,
+        ) from error
     if not raised_by_ranks(error, failed):
         return
     blamed = blame_user(error, "the training step")
@@ -77,6 +93,13 @@ def blame_ranks(error: BaseException, failed: FailedOp | None, parameters: Seque
         place=blamed.place,
         hint=hint,
     ) from error
+
+
+def _is_of_shapes(error: BaseException) -> bool:
+    """Whether a kernel could not do with what it was given: there is one, and no rule of the device was broken."""
+    if isinstance(error, NotImplementedError) or "Could not run" in str(error) or raised_by_device(error):
+        return False
+    return isinstance(error, RuntimeError | IndexError) and not raised_by_code(error)
 
 
 def unused_parameters(text: str, parameters: Sequence[str]) -> str | None:

@@ -412,7 +412,9 @@ class EagerRun:
         blame_user_code(self.job, error, index, phase)
         if self.job.ranks is not None:
             trained = workload.model.named_parameters() if workload is not None else ()
-            blame_ranks(error, self.op_of(error), [name for name, tensor in trained if tensor.requires_grad])
+            named = [name for name, tensor in trained if tensor.requires_grad]
+            by_plan = self.job.ranks.parallel.kind == "tp" and isinstance(self.job.device, EmulatedAdapter)
+            blame_ranks(error, self.op_of(error), named, by_plan=by_plan)
         if workload is not None and index is not None and role != "traced" and self.op_of(error) is None:
             self.tell_failure(error, phase)  # already now: making the step again may be the process's last work
             self.locate(workload, index)

@@ -135,9 +135,49 @@ def _split(module: nn.Module, given: Mapping[str, str], mesh: DeviceMesh) -> nn.
                 _share_gradients(modules[name], mesh)
             else:
                 styles[name] = _style(name, modules[name], style)
+    _refuse_what_does_not_fit(modules, styles, mesh.size())
     parallelize_module(module, mesh, styles)
     _tie_again(module, tied)
     return module
+
+
+def _refuse_what_does_not_fit(
+    modules: Mapping[str, nn.Module], styles: Mapping[str, ParallelStyle], ranks: int
+) -> None:
+    """Refuse a plan that no step can be made by: uneven parts, or parts that nothing gives or takes.
+
+    Raises:
+        UserCodeError: of the first such layer. What stands between two layers of a plan shows in the step alone.
+    """
+    gives, takes = None, None  # a layer that leaves its part of the features, and one that begins with such a part
+    for name, style in styles.items():
+        layer = modules[name]
+        if isinstance(layer, nn.Linear):
+            count, what = (
+                (layer.out_features, "out_features")
+                if isinstance(style, ColwiseParallel)
+                else (layer.in_features, "in_features")
+            )
+            if count % ranks:
+                raise UserCodeError(
+                    f"parallel.plan does not fit the model: {name} has {what}={count}, which does not split into equal"
+                    f" parts for {ranks} ranks",
+                    hint="leave it out of the plan, or use another --nproc",
+                )
+        if isinstance(style, ColwiseParallel) and not isinstance(style.output_layouts[0], Replicate):
+            gives = gives or name
+        if isinstance(style, RowwiseParallel) and not isinstance(style.input_layouts[0], Replicate):
+            takes = takes or name
+    if gives is not None and takes is None:
+        raise UserCodeError(
+            f"parallel.plan does not fit the model: {gives} is split colwise, and no rowwise Linear takes its part up",
+            hint=f'name the layer behind it: {{"{gives}": colwise, "...": rowwise}}',
+        )
+    if takes is not None and gives is None:
+        raise UserCodeError(
+            f"parallel.plan does not fit the model: {takes} is split rowwise, and no colwise layer gives it a part",
+            hint=f'name the layer before it: {{"...": colwise, "{takes}": rowwise}}',
+        )
 
 
 def _own_plan(module: nn.Module) -> Mapping[str, str]:

@@ -117,6 +117,16 @@ def test_what_the_device_itself_refuses_is_told_from_what_c_plus_plus_raises_in_
     assert not raised_by_device(caught(lambda: raise_it(ValueError("mine"))))
 
 
+def test_shapes_that_do_not_fit_under_a_plan_are_the_plan_s_and_refusals_stay_the_device_s() -> None:
+    smoketest.emulate(warn=False)
+    two, three = torch.ones(2, device="neuron"), torch.ones(3, device="neuron")
+    with pytest.raises(UserCodeError, match="the tensor-parallel plan does not fit the model") as told:
+        blame_ranks(caught(lambda: two @ three), FailedOp("aten::dot", None, None, None), NAMES, by_plan=True)
+    assert "a rowwise layer has to take them up" in (told.value.hint or "")
+    blame_ranks(caught(lambda: two + torch.ones(2)), FailedOp("aten::add", None, None, None), NAMES, by_plan=True)
+    blame_ranks(NotImplementedError("Could not run 'aten::lgamma' with arguments"), None, NAMES, by_plan=True)
+
+
 def test_an_op_without_a_kernel_stays_a_finding_about_the_device() -> None:
     blame_ranks(caught(lambda: torch.ones(2) @ torch.ones(3)), None, NAMES)
     blame_ranks(NotImplementedError("Could not run 'aten::lgamma' with arguments"), None, NAMES)
