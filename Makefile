@@ -49,7 +49,7 @@ doubles: $(INSTALLED) ## The suite for the real device on all doubles of torch-n
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/neuron
 
 faults: $(INSTALLED) ## The campaign of faults and the fuzzing of checks, the long form (20 minutes)
-	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q -n 2 tests/faults tests/cli/test_streams.py
 
 remedies: $(INSTALLED) ## Every rewrite and whole module that a report offers, against what it replaces, the long form (2 minutes)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/findings/test_remedies.py tests/findings/test_rewritten_modules.py
@@ -65,6 +65,7 @@ first-contact: ## On a Trn2 or Trn3 machine, in the environment with torch-neuro
 
 ecosystem: $(INSTALLED) ## Run all shipped checks against what their comments expect; reports/examples/summary.md (15 minutes)
 	$(BIN)/python -m tests.ecosystem
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/test_shipped_checks.py
 
 examples: ecosystem ## Likewise: their reports are in reports/examples/
 

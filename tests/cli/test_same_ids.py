@@ -42,7 +42,7 @@ def log_gamma(x):
 def checkout(folder: Path) -> Path:
     """A project without any mark of one: the check in one folder, the workload outside of it."""
     for name, text in {
-        "configs/c.yaml": "workload: ../w.py\ntraining: {steps: 1, warmup: 0}\n",
+        "configs/c.yaml": "workload: ../w.py\ntraining: {steps: 1, warmup: 0}\nparity: {enabled: false}\n",
         "w.py": WORKLOAD,
         "helpers/gamma.py": HELPER,
     }.items():

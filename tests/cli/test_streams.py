@@ -30,6 +30,7 @@ training: {steps: 1, warmup: 0}
 device: cpu
 """
 SMOKETEST = f"{sys.executable} -m smoketest"
+long = pytest.mark.skipif(os.environ.get("SMOKETEST_LONG") != "1", reason="long: `make faults` runs it")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
@@ -48,9 +49,9 @@ def shell(folder: Path, command: str) -> int:
 @pytest.mark.parametrize(
     ("streams", "name", "code"),
     [
-        ("2>&-", "good", 0),
-        ("2>/dev/full", "good", 0),
-        ("2> >(head -c 1 >/dev/null)", "good", 0),
+        pytest.param("2>&-", "good", 0, marks=long),
+        pytest.param("2>/dev/full", "good", 0, marks=long),
+        pytest.param("2> >(head -c 1 >/dev/null)", "good", 0, marks=long),
         ("<&- >&- 2>&-", "good", 0),
         (">/dev/full 2>&1", "bad", 4),
     ],

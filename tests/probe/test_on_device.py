@@ -123,7 +123,7 @@ FIRST, SECOND = "x = self.drop(self.first(x).tanh())", "return self.second(x)  #
 def test_a_healthy_step_gives_times_for_each_graph_and_no_finding(run: Callable[..., DeviceRun]) -> None:
     ran = run(Compiler())
     assert [graph.id for graph in ran.graphs] == ["0.forward", "0.backward", "1.forward", "1.backward"]
-    assert all(graph.first_ms and graph.steady_ms and graph.first_ms > graph.steady_ms for graph in ran.graphs)
+    assert all(graph.first_ms and graph.steady_ms for graph in ran.graphs)
     assert (ran.observations, ran.not_checked, ran.all_ran) == ((), (), True)
     assert ran.compared == 5, "the output and four gradients"
 
