@@ -24,10 +24,10 @@ def fit(tmp_path_factory: pytest.TempPathFactory) -> str:
     return environment_without_torch(tmp_path_factory.mktemp("fit") / "venv", torch="2.13.0")
 
 
-def test_the_environment_has_no_torch_and_has_the_plugin(bare: str) -> None:
+def test_the_environment_has_no_torch_and_has_the_plugin(bare: str, tmp_path: Path) -> None:
     done = subprocess.run([bare, "-c", "import torch"], capture_output=True, text=True)
     assert "No module named 'torch'" in done.stderr
-    done = subprocess.run([bare, "-m", "pytest", "--markers"], capture_output=True, text=True)
+    done = subprocess.run([bare, "-m", "pytest", "--markers"], capture_output=True, text=True, cwd=tmp_path)
     assert "@pytest.mark.no_cpu_fallback(allow=[], strict=False): fail where an op" in done.stdout, done.stderr
 
 
