@@ -18,6 +18,8 @@ from smoketest.render.summary import Row
 __all__ = ["render"]
 
 _MOST_ROWS = 200
+_NOT_CHECKED = 4_000
+"""Characters of what was not checked: reports say why."""
 _RUNS = "runs to its end"
 _SPOKEN = {"failed": "failed", "crashed": "crashed", "timed_out": "timed out", "skipped": "was skipped"}
 
@@ -76,6 +78,7 @@ def _properties(report: Report) -> list[tuple[str, str]]:
         "torch": report.environment.torch,
         "torch_neuronx": report.environment.torch_neuronx,
         "command": report.command,
+        "not_checked": words.clean("; ".join(entry.what for entry in report.not_checked), _NOT_CHECKED),
     }
     return [(key, value) for key, value in told.items() if value]
 

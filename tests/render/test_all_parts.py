@@ -24,6 +24,7 @@ from smoketest.findings.report import (
     ParityPart,
 )
 from smoketest.render import FORMATS, render
+from smoketest.render.junit import render as render_junit
 from smoketest.render.markdown import LIMIT
 
 SAID = {
@@ -163,3 +164,11 @@ def test_the_table_of_graphs_has_the_times_of_those_that_ran() -> None:
     page = render(everything(), "html")
     assert '<td class="number" data-value="31000.0">31.0 s</td><td class="number" data-value="2.5">2.5 ms</td>' in page
     assert "Compile and first run" not in render(SAMPLES["equivariant"](), "html")
+
+
+def test_what_several_ranks_leave_out_is_said_in_every_form() -> None:
+    left_out = NotChecked(what="parity of single tensors", why="with several ranks no step is made again")
+    report = base("ranks").model_copy(update={"ranks": 2, "not_checked": (left_out,)})
+    for form in FORMATS:
+        assert "parity of single tensors" in render(report, form), form
+    assert "parity of single tensors" in render_junit([report])
