@@ -54,8 +54,8 @@ faults: $(INSTALLED) ## The campaign of faults and the fuzzing of checks, the lo
 remedies: $(INSTALLED) ## Every rewrite and whole module that a report offers, against what it replaces, the long form (2 minutes)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/findings/test_remedies.py tests/findings/test_rewritten_modules.py
 
-compiled: $(INSTALLED) ## torch.compile on the emulated device, GPT-2 too, the long form (one minute)
-	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_compile.py tests/devices/test_compile_running.py tests/devices/test_compile_errors.py
+compiled: $(INSTALLED) ## torch.compile on the emulated device, GPT-2 too, and the probe of eight models, the long form (3 minutes)
+	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_compile.py tests/devices/test_compile_running.py tests/devices/test_compile_errors.py tests/probe/test_models.py
 
 ranks: $(INSTALLED) ## Training on 2 and 4 ranks of the emulated device, and runs of them with their reports, the long form (5 minutes)
 	SMOKETEST_LONG=1 $(BIN)/python -m pytest -q tests/devices/test_process_group.py tests/devices/test_parallel_training.py tests/supervise/test_ranks.py tests/cli/test_ranks_command.py

@@ -18,6 +18,8 @@ from torch._dynamo.utils import counters
 from smoketest.devices.emulated import EmulatedDevice, compat
 from smoketest.devices.emulated.install import kept_out
 
+long = pytest.mark.skipif(os.environ.get("SMOKETEST_LONG") != "1", reason="long: `make compiled` runs it")
+
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo(device: EmulatedDevice) -> Iterator[None]:
@@ -123,7 +125,10 @@ print(counters["frames"]["total"])
 """
 
 
-@pytest.mark.parametrize(("sabotage", "frames"), [("", 1), ("compat.keep_out_of_dynamo = lambda module: None", None)])
+@pytest.mark.parametrize(
+    ("sabotage", "frames"),
+    [("", 1), pytest.param("compat.keep_out_of_dynamo = lambda module: None", None, marks=long)],
+)
 def test_no_frame_of_the_device_is_traced_when_dynamo_skips_the_users(sabotage: str, frames: int | None) -> None:
     """Dynamo gives up on nn.GRU and runs it eagerly, with our kernels as the next Python frames it meets.
 

@@ -20,6 +20,8 @@ from smoketest.findings.report import Site
 from smoketest.findings.rules import RULES
 from smoketest.operators.profile import load_profile
 
+LONG = os.environ.get("SMOKETEST_LONG") == "1"
+
 
 def test_every_rewrite_has_a_case_that_compares_it() -> None:
     assert set(CASES) == set(REWRITES)
@@ -52,7 +54,7 @@ def gives_the_same(case: Case, code: str) -> None:
             torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-3, msg=f"gradient by {name}")
 
 
-def output_of(script: str, *arguments: Path) -> dict[str, Any]:
+def output_of(script: str, *arguments: Path | str) -> dict[str, Any]:
     """What a script beside this file prints, as data; a process of its own, since it changes torch."""
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name(script), *arguments],
@@ -75,11 +77,12 @@ def test_no_rewrite_falls_back_on_the_emulated_device_forward_or_backward() -> N
 
 
 def test_every_rewrite_lowers_forward_and_backward(tmp_path: Path) -> None:
+    """A quarter of them; `make remedies` has them all."""
     pytest.importorskip("torch_mlir", reason="needs the `lowering` extra")
-    seen = output_of("remedy_lowering.py", tmp_path)
+    seen = output_of("remedy_lowering.py", tmp_path, "1" if LONG else "4")
     assert seen["refused"] == {}
     assert seen["graphs"] == 2
-    assert seen["probed"] > 300
+    assert seen["probed"] > (300 if LONG else 100)
 
 
 def test_what_reports_say_the_rewrites_were_tested_with_is_what_they_are_tested_with() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +84,11 @@ def mamba() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     return transformers.MambaForCausalLM(config), TOKENS
 
 
+OTHERS = (gpt2, bert, vit, t5, whisper)
+"""What these hold is in the three below too, and GPT-2 is in tests/test_shipped_checks.py."""
+long = pytest.mark.skipif(os.environ.get("SMOKETEST_LONG") != "1", reason="long: `make compiled` runs it")
+
+
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many nodes of each captured graph call something, counted in what AOTAutograd gives."""
@@ -97,7 +103,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("make", [gpt2, bert, llama, vit, resnet, t5, whisper, mamba])
+@pytest.mark.parametrize("make", [llama, resnet, mamba, *(pytest.param(m, marks=long) for m in OTHERS)])
 def test_all_nodes_of_a_model_lower_and_are_counted(
     make: Callable[[], tuple[torch.nn.Module, dict[str, torch.Tensor]]],
     probed: Probe,
