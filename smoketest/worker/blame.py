@@ -37,9 +37,10 @@ def blame_user_code(job: Job, error: BaseException, index: int | None, phase: st
         phase: in which it raised.
 
     Raises:
-        UserCodeError: plain CPU raises as well.
+        UserCodeError: plain CPU raises as well; or the code names a device by an index that is not this process's, of
+            which plain CPU tells nothing.
     """
-    if job.device.kind == "cpu":
+    if job.device.kind == "cpu" or _names_a_device(error):
         raise blame_user(error, _work(phase)) from error
     here: list[StepPhase] = ["setup"]
 
@@ -93,6 +94,10 @@ def blame_ranks(
         place=blamed.place,
         hint=hint,
     ) from error
+
+
+def _names_a_device(error: BaseException) -> bool:
+    return isinstance(error, ValueError) and "Invalid device id" in str(error) and raised_by_device(error)
 
 
 def _is_of_shapes(error: BaseException) -> bool:

@@ -44,6 +44,10 @@ _HINTS = (
         "call the module itself, not its parts or its functions",
     ),
     (
+        r"Invalid device id: \d",
+        'a process has one device, whose index is its local rank: write the bare "neuron", or use the input\'s device',
+    ),
+    (
         r"default process group twice",
         "run --nproc has made the group already: guard with `if not dist.is_initialized()`",
     ),

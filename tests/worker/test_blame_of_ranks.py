@@ -81,6 +81,7 @@ def test_parameters_that_ddp_finds_unused_are_named() -> None:
 
 @pytest.mark.parametrize(("text", "hint"), [
     ("RuntimeError: aten.mul.Tensor: got mixed torch.Tensor and DTensor, need to", "call the module itself"),
+    ("ValueError: Invalid device id: 0", 'write the bare "neuron"'),
     ("ValueError: trying to initialize the default process group twice!", "`if not dist.is_initialized()`"),
 ])  # fmt: skip
 def test_words_of_torch_distributed_have_a_hint(text: str, hint: str) -> None:
