@@ -183,7 +183,7 @@ def test_a_real_worker_on_a_device_that_prints_as_cpp_does(
     asked = Check.model_validate({
         "name": "printing", "device": "neuron", "model": {"target": f"{tmp_path / 'printing.py'}:Model"},
         "batch": {"tensors": {"x": {"shape": [2, 4], "dtype": "float32"}}}, "loss": "output",
-        "training": {"steps": 1, "warmup": 1}, "compile": {"enabled": False},
+        "training": {"steps": 1, "warmup": 1}, "compile": {"enabled": False}, "parity": {"enabled": False},
     })  # fmt: skip
     options = Options(output=tmp_path / "out", root=tmp_path, worker="tests.supervise.neuron_worker")
     report = run_check(asked, options)

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -220,40 +222,65 @@ def test_findings_sent_before_a_crash_are_in_the_report(tmp_path: Path) -> None:
     assert report.exit_code == 5
 
 
-def test_a_worker_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
-    report = run(tmp_path, act="hang", timeout=6, compile_enabled=False)
+WAITING: dict[str, dict[str, Any]] = {
+    "hang": {"act": "hang", "timeout": 15, "compile_enabled": False},
+    "own_session": {"act": "own_session", "timeout": 15, "compile_enabled": False},
+    "slow probe": {"act_compile": "sleep", "timeout": 15},
+    "stop": {"act": "stop", "silence": 10, "compile_enabled": False},
+    "freeze": {"act": "freeze", "silence": 10, "compile_enabled": False},
+}
+"""Time enough for a worker to get to what it does, on a busy machine too."""
+
+
+@dataclass(frozen=True)
+class Waited:
+    report: Report
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def waited(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Waited]:
+    """Runs that end when a time is up: all at once, since they do nothing but wait."""
+    folders = {name: tmp_path_factory.mktemp("waiting") for name in WAITING}
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(WAITING)) as pool:
+        patch.chdir(ROOT)
+        reports = {name: pool.submit(run, folders[name], **how) for name, how in WAITING.items()}
+        return {name: Waited(report.result(), folders[name]) for name, report in reports.items()}
+
+
+def test_a_worker_that_hangs_is_killed_with_all_it_started(waited: dict[str, Waited]) -> None:
+    report = waited["hang"].report
     assert report.eager.status == "timed_out"
     assert report.eager.reason == (
-        "the eager part took longer than 6 s (training.timeout) and was stopped"
+        "the eager part took longer than 15 s (training.timeout) and was stopped"
         " in step 2 (timed), backward, after aten::mm in stem.conv"
     )
     assert report.exit_code == 5
-    assert [gone(pid) for pid in pids(tmp_path)] == [True, True]
+    assert [gone(pid) for pid in pids(waited["hang"].folder)] == [True, True]
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc to find them by")
-def test_what_a_worker_started_in_a_session_of_its_own_is_killed_with_it(tmp_path: Path) -> None:
-    report = run(tmp_path, act="own_session", timeout=6, compile_enabled=False)
-    assert report.eager.status == "timed_out"
-    assert [gone(pid) for pid in pids(tmp_path)] == [True, True]
+def test_what_a_worker_started_in_a_session_of_its_own_is_killed_with_it(waited: dict[str, Waited]) -> None:
+    assert waited["own_session"].report.eager.status == "timed_out"
+    assert [gone(pid) for pid in pids(waited["own_session"].folder)] == [True, True]
 
 
-def test_the_compile_probe_has_a_timeout_of_its_own(tmp_path: Path) -> None:
-    report = run(tmp_path, act_compile="sleep", timeout=6)
+def test_the_compile_probe_has_a_timeout_of_its_own(waited: dict[str, Waited]) -> None:
+    report = waited["slow probe"].report
     assert report.eager.status == "ran"
     assert report.compile.status == "timed_out"
     assert report.compile.reason == (
-        "the compile part took longer than 6 s (compile.timeout) and was stopped in lower, 4 of 4"
+        "the compile part took longer than 15 s (compile.timeout) and was stopped in lower, 4 of 4"
     )
-    assert [gone(pid) for pid in pids(tmp_path)] == [True, True]
+    assert [gone(pid) for pid in pids(waited["slow probe"].folder)] == [True, True]
 
 
 @pytest.mark.parametrize("act", ["stop", "freeze"])
-def test_a_worker_without_a_sign_of_life_is_stopped(tmp_path: Path, act: str) -> None:
-    report = run(tmp_path, act=act, silence=5, compile_enabled=False)
+def test_a_worker_without_a_sign_of_life_is_stopped(waited: dict[str, Waited], act: str) -> None:
+    report = waited[act].report
     assert report.eager.status == "timed_out"
     assert report.eager.reason is not None
-    assert report.eager.reason.startswith("the eager worker gave no sign of life for 5 s and was stopped in step 2")
+    assert report.eager.reason.startswith("the eager worker gave no sign of life for 10 s and was stopped in step 2")
     assert report.exit_code == 5
 
 
