@@ -325,6 +325,8 @@ ADVICE: dict[str, str] = {
     " (torch.nn.utils.rnn.pad_sequence), with a mask, instead of a nested tensor.",
     "set": "Where a parameter's .data is assigned, write into it instead, in place and under torch.no_grad(), as in"
     " p.mul_(momentum).add_(q, alpha=1 - momentum).",
+    "select_scatter": "Where the index is negative, count it from the front, as in x[:, x.shape[1] - 1] for x[:, -1]:"
+    " public torch-mlir takes that, and not the other, neither written to nor in a gradient.",
     "masked_scatter": "No short rewrite. Where each target's source is known beforehand, use torch.where with a"
     " gathered source.",
     "transformers::grouped_mm_fallback": "In a transformers model no line is to be rewritten: set"

@@ -91,6 +91,20 @@ def raised_by_device(error: BaseException) -> bool:
     return trace is not None and _raises(trace) and _is_of_device(trace)
 
 
+def names_device(error: BaseException, torch_device: str) -> bool:
+    """Whether PyTorch's own code says in `error` that a tensor is on the device: plain CPU says no such thing.
+
+    Args:
+        error: what ended the step.
+        torch_device: type of the device, such as ``neuron``; of ``cpu`` nothing follows.
+    """
+    return (
+        torch_device != "cpu"
+        and not raised_by_code(error)
+        and re.search(rf"\b{re.escape(torch_device)}:\d", str(error)) is not None
+    )
+
+
 def raised_by_ranks(error: BaseException, failed: FailedOp | None) -> bool:
     """Whether `error` is of one of several ranks, or of how they share the work, and not of an op of the device.
 

@@ -118,7 +118,7 @@ class _Watched(EagerRun):
         """A finding where it came out of the device, as far as that can be told without running on plain CPU."""
         text = summary_of(error)
         named = None if failures.raised_by_code(error) else failures.op_in_error(text)
-        refused = failures.raised_by_device(error)
+        refused = failures.raised_by_device(error) or failures.names_device(error, self.job.device.torch_device)
         if self.job.device.kind == "cpu" or (self.op_of(error) is None and named is None and not refused):
             raise blame_user(error, "the script") from error
         phase = self.context.phase

@@ -303,6 +303,7 @@ def test_whole_code_says_in_its_first_line_what_it_covers_and_then_what_not(op: 
             "binary_cross_entropy_with_logits",
         ),
         ("aten::set_.source_Tensor", None, "", "set"),
+        ("aten::select_scatter", "aten::select_backward", "return self.head(h[-1])", "select_scatter"),
         ("aten::sort.values_stable", "aten::sort", "h = self.experts(h, index)", "transformers::grouped_mm_fallback"),
         (
             "transformers::grouped_mm_fallback_backward",

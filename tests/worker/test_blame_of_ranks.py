@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import smoketest
 from smoketest.errors import UserCodeError
 from smoketest.witness.dispatch import FailedOp
-from smoketest.witness.failures import raised_by_device
+from smoketest.witness.failures import names_device, raised_by_device
 from smoketest.worker.blame import blame_ranks, unused_parameters
 from smoketest.workload.advice import hint_for
 
@@ -126,6 +126,14 @@ def test_shapes_that_do_not_fit_under_a_plan_are_the_plan_s_and_refusals_stay_th
     assert "a rowwise layer has to take them up" in (told.value.hint or "")
     blame_ranks(caught(lambda: two + torch.ones(2)), FailedOp("aten::add", None, None, None), NAMES, by_plan=True)
     blame_ranks(NotImplementedError("Could not run 'aten::lgamma' with arguments"), None, NAMES, by_plan=True)
+
+
+def test_what_pytorch_says_of_a_tensor_on_the_device_is_told_from_what_code_says_of_it() -> None:
+    smoketest.emulate(warn=False)
+    rows, lengths = torch.ones(2, 3, 1, device="neuron"), torch.tensor([3, 1], device="neuron")
+    assert names_device(caught(lambda: nn.utils.rnn.pack_padded_sequence(rows, lengths, batch_first=True)), "neuron")
+    assert not names_device(caught(lambda: rows[0] @ rows[0]), "neuron")
+    assert not names_device(caught(lambda: raise_it(RuntimeError("a tensor on neuron:0"))), "neuron")
 
 
 def test_an_op_without_a_kernel_stays_a_finding_about_the_device() -> None:
