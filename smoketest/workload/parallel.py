@@ -135,9 +135,9 @@ def _split(module: nn.Module, given: Mapping[str, str], mesh: DeviceMesh) -> nn.
                 _share_gradients(modules[name], mesh)
             else:
                 styles[name] = _style(name, modules[name], style)
-    _refuse_what_does_not_fit(modules, styles, mesh.size())
     parallelize_module(module, mesh, styles)
     _tie_again(module, tied)
+    _refuse_what_does_not_fit(modules, styles, mesh.size())
     return module
 
 
