@@ -8,8 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from smoketest.findings.identity import functional_base
 from smoketest.findings.modules import module_for
-from smoketest.findings.remedies import REWRITES, remedy_for
-from smoketest.operators.evidence import Report, base_name, cannot_lower, composites, grounds_for, known_ops, reports
+from smoketest.findings.remedies import REWRITES, alike, remedy_for
+from smoketest.operators.evidence import (
+    Report,
+    base_name,
+    cannot_lower,
+    composites,
+    grounds_for,
+    known_ops,
+    reports,
+    without_cpu_kernel,
+)
 from smoketest.operators.profile import OperatorProfile
 from smoketest.operators.reported_lowering import lowering_reports
 from smoketest.render.words import GRADES
@@ -117,14 +126,37 @@ def _kernels(op: str, profile: OperatorProfile) -> Iterator[str]:
 
 
 def _lowering(op: str, profiles: Sequence[OperatorProfile]) -> Iterator[str]:
-    """What is known of lowering; that an op is in no table is not knowledge."""
+    """What is known of lowering, by what reports judge by; that an op is in no table is not knowledge."""
     table = cannot_lower()
+    failed = [report for report in lowering_reports() if report.op == op]
+    apart = [(name, profile) for profile in profiles for name in _of(op, profile.decompositions)]
+    for report in failed:
+        unless = "where the public torch-mlir refuses it"
+        if report.sentence:
+            unless += f' with "{report.sentence}"'
+        yield f"It fails {unless}: so it did on a real device (below). A finding of that is denied by default."
     if op in table:
         seen = table[op].get("seen_as") if isinstance(table[op], dict) else None
         yield (
             "It does not lower: after the backend's and PyTorch's core decompositions, the public torch-mlir"
             " does not know " + (f"{seen}." if seen else "it.")
         )
+        for profile in profiles:
+            if native := _of(op, profile.native):
+                yield (
+                    f"{profile.name} lists a kernel for {_list(native)}, so a release may lower it: with that profile a"
+                    " finding of it is a warning."
+                )
+    elif op in composites() and not apart:
+        yield (
+            "It is a composite: torch.compile captures the ops that it is made of, and those lower or do not. The"
+            " compile probe of a check tells it."
+        )
+        yield from _made_of(op, profiles)
+    elif apart:
+        yield "It lowers where the ops do that the backend makes of it."
+    elif failed:
+        pass
     elif table:
         yield (
             f"Not known; it is not among the {len(table)} ops without a kernel that were found not to lower. The"
@@ -132,13 +164,22 @@ def _lowering(op: str, profiles: Sequence[OperatorProfile]) -> Iterator[str]:
         )
     else:
         yield "Not known: there is no table of ops that cannot be lowered. The compile probe of a check tells it."
+    for name, profile in apart:
+        whose = profile.decompositions[name]
+        yield f"The backend takes {name} apart first ({whose} decomposition; {profile.name})."
     for profile in profiles:
-        for name in _of(op, profile.decompositions):
-            whose = profile.decompositions[name]
-            yield f"The backend takes {name} apart first ({whose} decomposition; {profile.name})."
         for entry in profile.known_unsupported:
             if re.search(rf"{re.escape(op)}(?![\w.])", entry.op):
                 yield f"Known to be refused: {entry.op}: {entry.why} ({profile.name})."
+
+
+def _made_of(op: str, profiles: Sequence[OperatorProfile]) -> Iterator[str]:
+    """What is known of the ops that a composite is told together with, those of which anything is."""
+    for other in alike(op):
+        if other in composites():
+            continue
+        if other in cannot_lower() or any(report.op == other for report in lowering_reports()):
+            yield f"{other}, which it may become: {' '.join(_lowering(other, profiles))}"
 
 
 def _reported(report: Report) -> str:
@@ -160,6 +201,10 @@ def _reported_lowering(op: str) -> Iterator[str]:
 
 def _worth(op: str, profile: OperatorProfile) -> Iterator[str]:
     """The grounds a predicted fallback would have, overload by overload."""
+    if op in composites() and op not in _bases(profile):
+        for other in alike(op):
+            if other in _bases(profile):
+                yield from (f"As {line}" for line in _worth(other, profile))
     recorded = set(_of(op, profile.unimplemented))
     recorded |= {name for other in _of(op, profile.reaches) if (name := profile.fallback_name(other))}
     worth = {
@@ -168,6 +213,12 @@ def _worth(op: str, profile: OperatorProfile) -> Iterator[str]:
         "no_kernel_known": "possible fallback, a newer release may have a kernel: a warning by default",
     }
     groups: dict[str, list[str]] = {}
+    if op in without_cpu_kernel() and recorded - set(profile.native):
+        yield (
+            f"{_list(sorted(recorded - set(profile.native)))}: predicted op failure: there is no kernel for the CPU"
+            f" either, so it cannot fall back: denied by default (NST104, {profile.name})."
+        )
+        return
     for name in sorted(recorded - set(profile.native)):
         groups.setdefault(grounds_for(name, profile), []).append(name)
     if not groups and op in _bases(profile):

@@ -463,6 +463,13 @@ _FIRST = {other: op for op, others in _SAME.items() for other in others}
 _REMEDIES = REWRITES | ADVICE
 
 
+def alike(op: str) -> tuple[str, ...]:
+    """Base names of the ops that share an op's remedy, the op's own left out: what `lstm` becomes, and its backward."""
+    name = functional_base(op).partition("::")[2]
+    first = _FIRST.get(name, name)
+    return tuple(f"aten::{other}" for other in (first, *_SAME.get(first, ())) if other != name)
+
+
 def remedy_for(op: str) -> str | None:
     """What to write instead of an op; None where the table has nothing better than the rule's own sentence.
 

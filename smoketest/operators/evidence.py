@@ -12,7 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from smoketest.operators.profile import OperatorProfile
 
-__all__ = ["Grounds", "Report", "base_name", "cannot_lower", "composites", "grounds_for", "known_ops", "reports"]
+__all__ = [
+    "Grounds",
+    "Report",
+    "base_name",
+    "cannot_lower",
+    "composites",
+    "grounds_for",
+    "known_ops",
+    "reports",
+    "without_cpu_kernel",
+]
 
 Grounds = Literal["reported", "cannot_lower", "no_kernel_known"]
 
@@ -73,6 +83,12 @@ def composites() -> frozenset[str]:
     Asked of the dispatcher of one release (``tests/operators/make_composites.py``).
     """
     return frozenset(f"aten::{name}" for name in json.loads(_data("aten_ops.json"))["composite"])
+
+
+@cache
+def without_cpu_kernel() -> frozenset[str]:
+    """Base names of the ops that PyTorch has neither a CPU kernel nor a composite of: they cannot fall back either."""
+    return frozenset(f"aten::{name}" for name in json.loads(_data("aten_ops.json"))["no_cpu"])
 
 
 @cache

@@ -99,6 +99,42 @@ def test_failures_to_compile_that_were_reported_are_told() -> None:
     assert len(section(explained("aten::index_add"), "Reported from real devices")) == 2
 
 
+def test_lowering_is_told_by_the_reports_that_findings_are_denied_by() -> None:
+    assert section(explained("aten::_fft_c2r"), "Lowering under torch.compile") == [
+        "It fails where the public torch-mlir refuses it: so it did on a real device (below). A finding of that is"
+        " denied by default."
+    ]
+    assert (
+        'It fails where the public torch-mlir refuses it with "failed to legalize operation'
+        in section(explained("aten::index_add"), "Lowering under torch.compile")[0]
+    )
+
+
+def test_a_composite_is_told_by_the_ops_that_it_becomes() -> None:
+    text = explained("aten::lstm")
+    assert section(text, "Lowering under torch.compile")[0].startswith("It is a composite: torch.compile captures")
+    assert section(text, "What a finding of it is worth")[0] == (
+        "As aten::_thnn_fused_lstm_cell: predicted op failure: there is no kernel for the CPU either, so it cannot fall"
+        f" back: denied by default (NST104, {NAME})."
+    )
+    stft = section(explained("aten::fft_rfft"), "Lowering under torch.compile")
+    assert stft[0].startswith("It is a composite")
+
+
+def test_what_the_backend_takes_apart_is_not_called_unknown() -> None:
+    assert section(explained("aten::topk"), "Lowering under torch.compile")[:2] == [
+        "It lowers where the ops do that the backend makes of it.",
+        f"The backend takes aten::topk apart first (custom decomposition; {NAME}).",
+    ]
+
+
+def test_with_a_profile_that_lists_a_kernel_an_op_of_the_table_is_a_warning() -> None:
+    newer = PROFILES[0].model_copy(update={"native": PROFILES[0].native | {"aten::lgamma"}, "name": "newer"})
+    text = explain_op("aten::lgamma", [*PROFILES, newer], width=1000)
+    assert text is not None
+    assert "newer lists a kernel for aten::lgamma, so a release may lower it" in text
+
+
 def test_a_name_that_only_people_use_leads_to_the_ops_it_becomes() -> None:
     text = explained("batch_norm")
     kernel = section(text, "Kernel on the device")[1]
