@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Extra", "install"]
+__all__ = ["NEURONX", "NEURONX_INDEX", "Extra", "install"]
 
-Extra = Literal["lowering", "hf", "neuron"]
+Extra = Literal["lowering", "hf"]
+
+NEURONX = "pip install 'torch-neuronx>=2.13.3,<2.15'"
+"""How torch-neuronx is installed: the one way that is told anywhere. Its range is that of the extra ``neuron``."""
+
+NEURONX_INDEX = "AWS's own wheel index, named in the TorchNeuron quickstart"
+"""[INFER] wheels of torch-neuronx are on this index only."""
 
 
 def install(extra: Extra) -> str:

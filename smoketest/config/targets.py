@@ -18,11 +18,11 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 from smoketest.errors import ConfigError, Place
-from smoketest.extras import Extra, install
+from smoketest.extras import NEURONX, NEURONX_INDEX, Extra, install
 
 __all__ = ["check_target", "names_in_file", "resolve_path", "suggest", "uncalled_functions"]
 
-_EXTRAS: dict[str, Extra] = {"transformers": "hf", "numpy": "hf", "torch_neuronx": "neuron", "torch_mlir": "lowering"}
+_EXTRAS: dict[str, Extra] = {"transformers": "hf", "numpy": "hf", "torch_mlir": "lowering"}
 _DYNAMIC = ("sys.modules", "globals()", "exec(", "vars()", "locals()")
 MAX_SOURCE = 20 * 2**20
 
@@ -241,6 +241,8 @@ def _module_hint(module: str) -> str | None:
 def _install_hint(top: str, folder: Path) -> str:
     if (folder / f"{top}.py").is_file():
         return f"to use the file beside the check, write {top}.py instead of {top}"
+    if top == "torch_neuronx":
+        return f"{NEURONX} from {NEURONX_INDEX}"
     if top in _EXTRAS:
         return install(_EXTRAS[top])
     return f"pip install the package that provides {top}, or run from the folder it is in"

@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from smoketest.errors import DeviceUnavailable
-from smoketest.extras import install
+from smoketest.extras import NEURONX, NEURONX_INDEX
 
 __all__ = ["BUSY", "FIRST", "LIMIT", "SHIM", "find_problem", "is_there"]
 
@@ -25,7 +25,8 @@ SHIM = "emulated by smoketest"
 _OLDER_PARTS = ("xla_impl", "pyhlo")
 """[INFER] from what the XLA-based product has and beta 3 has not [USER canallee]; as in smoketest/doctor/facts.py."""
 
-_INSTALL = f"{install('neuron')}, on a Trn2 or Trn3 machine, or run with --device emulated"
+_NATIVE = f"{NEURONX} from {NEURONX_INDEX}"
+_INSTALL = f"{_NATIVE}, on a Trn2 or Trn3 machine, or run with --device emulated"
 
 
 def is_there() -> bool:
@@ -62,31 +63,30 @@ def find_problem() -> DeviceUnavailable | None:
     if number[:2] == (1, 0):
         return DeviceUnavailable(
             f"torch-neuronx {version} is PyPI's empty placeholder, not the backend",
-            hint="pip install 'torch-neuronx>=2.13.3,<2.15' from AWS's own wheel index, "
-            "named in the TorchNeuron quickstart",
+            hint=_NATIVE,
         )
     if number < FIRST:
         return DeviceUnavailable(
             f"torch-neuronx {version} is not a native release this package drives: up to 2.9 it is the XLA-based "
             "product, 2.11 and 2.12 were closed betas",
-            hint="install torch-neuronx>=2.13.3,<2.15 in an environment of its own, without torch-xla",
+            hint=f"in an environment of its own, without torch-xla: {_NATIVE}",
         )
     if number >= LIMIT:
         return DeviceUnavailable(
             f"torch-neuronx {version} is newer than this package knows (below 2.15)",
-            hint="upgrade neuron-smoketest, or install torch-neuronx>=2.13.3,<2.15",
+            hint=f"upgrade smoketest, or {_NATIVE}",
         )
     module = _module()
     if module is None:
         return DeviceUnavailable(
             f"torch-neuronx {version} is installed but has no module torch_neuronx",
-            hint="pip install --force-reinstall 'torch-neuronx>=2.13.3,<2.15'",
+            hint=f"{NEURONX} --force-reinstall from {NEURONX_INDEX}",
         )
     parts = _older_parts([Path(folder) for folder in module.submodule_search_locations or ()])
     if parts:
         return DeviceUnavailable(
             f"torch-neuronx {version} has parts of the older XLA-based product: {', '.join(parts)}",
-            hint="install torch-neuronx>=2.13.3,<2.15 in a fresh environment, without torch-xla",
+            hint=f"in a fresh environment, without torch-xla: {_NATIVE}",
         )
     return None
 

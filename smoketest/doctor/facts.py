@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from smoketest.extras import NEURONX, NEURONX_INDEX
+
 # --- torch-neuronx: releases and how to tell them apart --------------------------------------------------------------
 
 FIRST, LIMIT = (2, 13, 3), (2, 15)
@@ -40,9 +42,7 @@ LOOKALIKES = ("libtorch-neuronx-lite",)
 ABSENT = "torch-neuronx is not installed"
 """What is said where nothing goes by the name."""
 
-INSTALL = "pip install 'torch-neuronx>=2.13.3,<2.15'"
-INDEX = "AWS's own wheel index, named in the TorchNeuron quickstart"
-"""[INFER] wheels of torch-neuronx are on this index only."""
+INSTALL, INDEX = NEURONX, NEURONX_INDEX
 
 QUICKSTART = "Amazon's TorchNeuron quickstart"
 

@@ -129,7 +129,7 @@ def _python(facing: _Facing) -> Line:
         found,
         expected,
         facing.unless_usable("fail"),
-        "Make an environment of Python 3.12 to 3.14, and install torch-neuronx and neuron-smoketest there.",
+        "Make an environment of Python 3.12 to 3.14, and install torch-neuronx and smoketest there.",
     )
 
 
@@ -246,7 +246,7 @@ _FAMILIES: dict[Family, tuple[Verdict, str, str]] = {
     "newer": (
         "fail",
         "torch-neuronx {version} is newer than this smoketest knows (below 2.15)",
-        "Upgrade neuron-smoketest, or install a release it knows: " + _INSTALL,
+        "Upgrade smoketest, or install a release it knows: " + _INSTALL,
     ),
     "unreleased": (
         "fail",
