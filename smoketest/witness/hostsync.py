@@ -10,7 +10,7 @@ import torch
 import torch.distributions
 from torch import Tensor
 
-from smoketest.findings.remedies import LINALG_UNCHECKED
+from smoketest.findings.remedies import LINALG_UNCHECKED, remedy_for
 
 __all__ = ["sync_cause", "sync_message", "sync_remedy", "waits_in"]
 
@@ -45,8 +45,8 @@ _SAME_SIZE = (
     "Keep the full size and let a mask decide: `torch.where(mask, x, 0.0)`, or a product with the mask, before a sum."
 )
 _REMEDIES = {
-    "read": "Choose with `torch.where` instead of `if`, keep numbers as tensors, and read what is printed once in many"
-    " steps.",
+    "read": "Keep the number a tensor and read it once in many steps; where it decides what is computed, compute both"
+    " sides and choose with `torch.where`.",
     "copy": "Keep the tensor on the device, or copy it once in many steps.",
     "check": LINALG_UNCHECKED,
     "inside": "The op itself asks for the value. Write what it computes with ops that do not (smoketest explain names"
@@ -63,6 +63,30 @@ _DISTRIBUTION = re.compile(
 _READS_ITSELF = re.compile(
     r"\.(?:item|tolist|cpu|numpy)\s*\(|\b(?:float|int|bool|print)\s*\(|^\s*(?:if|elif|while|assert)\b"
 )
+_READS = (
+    (
+        re.compile(r"\b(?:print|log\w*|debug|info|warning|add_scalar|wandb|tqdm|set_postfix|write)\s*\(|f[\"']"),
+        "Log once in many steps: keep the value as a tensor (`losses.append(loss.detach())`) and read it, with"
+        " `.item()`, `print` or a logger, every hundredth step or so.",
+    ),
+    (
+        re.compile(r"^\s*(?:if|elif|while|assert)\b|\bbool\s*\(|\bif\b.+\belse\b"),
+        "Do not branch on a tensor: compute both sides and choose with `torch.where(condition, a, b)`; leave checks"
+        " such as isnan out of the step, or make them once in many steps.",
+    ),
+    (
+        re.compile(r"\.tolist\s*\(|\.numpy\s*\("),
+        "Keep the values a tensor; where Python needs them, make them in the data loader, on the CPU, or read them once"
+        " in many steps.",
+    ),
+    (
+        re.compile(r"\.item\s*\(|\b(?:float|int)\s*\("),
+        "Leave out `.item()`, `float()` and `int()`: add up and compare as tensors (`total += loss.detach()`), and read"
+        " the number once in many steps.",
+    ),
+)
+"""How lines read a value, the first that fits first, and what to do instead of each."""
+
 _VALIDATION = (
     "Give the distribution `validate_args=False`: what waits is its check of arguments and samples. For all of them,"
     " once at the start: `torch.distributions.Distribution.set_default_validate_args(False)`."
@@ -143,7 +167,13 @@ def sync_message(cause: str) -> str:
 
 
 def sync_remedy(
-    cause: str, code: str = "", library: str | None = None, module: str | None = None, *, in_optimizer: bool = False
+    cause: str,
+    code: str = "",
+    library: str | None = None,
+    module: str | None = None,
+    *,
+    op: str | None = None,
+    in_optimizer: bool = False,
 ) -> str:
     """What to write instead, or what to do about a line that is not the user's own.
 
@@ -152,6 +182,7 @@ def sync_remedy(
         code: the line that waits; empty where not known.
         library: the package whose line it is; None for a line of the user's own.
         module: qualified name of the module it is called in, or class of the optimizer; None where not known.
+        op: overload name of what waits; where there is something to write instead of it, that is the advice.
         in_optimizer: whether it waits in the optimizer's phase.
     """
     if cause == "read" and _DISTRIBUTION.search(code) and not _READS_ITSELF.search(code):
@@ -167,7 +198,9 @@ def sync_remedy(
         where = f", reached through your module `{module}`" if module else ""
         masks = _MASKS_OF_TRANSFORMERS if library == "transformers" and "mask" in code else ""
         return f"The line is of {library}, not yours{where}: {masks or _LIBRARY}"
-    return _REMEDIES[cause]
+    if cause == "read":
+        return next((told for pattern, told in _READS if pattern.search(code)), _REMEDIES[cause])
+    return (remedy_for(op) if op is not None and cause == "size" else None) or _REMEDIES[cause]
 
 
 def _is_on(value: Any, device: str) -> bool:

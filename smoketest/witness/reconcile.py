@@ -141,7 +141,8 @@ _MOST_CALLERS = 3
 def _sync_remedy(cause: str, key: OpKey, policy: SitePolicy) -> str:
     site = _site(key.line, policy)
     library = policy.library(key.line[0]) if key.line else None
-    return sync_remedy(cause, site.code if site else "", library, key.module, in_optimizer=key.phase == "optimizer")
+    code, in_optimizer = site.code if site else "", key.phase == "optimizer"
+    return sync_remedy(cause, code, library, key.module, op=key.op, in_optimizer=in_optimizer)
 
 
 def operator_rows(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from smoketest.findings import SitePolicy
+from smoketest.findings.remedies import remedy_for
 from smoketest.witness.hostsync import sync_remedy
 
 
@@ -24,7 +25,31 @@ def test_what_a_distribution_checks_is_switched_off_by_name(code: str) -> None:
     "code", ["if loss.item() > 100:", "print(dist.log_prob(a).item())", "if Normal(m, s).mean > 0:", ""]
 )
 def test_what_the_line_reads_itself_is_no_check_of_a_distribution(code: str) -> None:
-    assert sync_remedy("read", code).startswith("Choose with `torch.where`")
+    assert "validate_args" not in sync_remedy("read", code)
+
+
+@pytest.mark.parametrize(("code", "begins"), [
+    ("print(loss.item())", "Log once in many steps:"),
+    ('logger.info("loss %f", loss)', "Log once in many steps:"),
+    ('bar.set_postfix(loss=loss.item())', "Log once in many steps:"),
+    ("total += loss.item()", "Leave out `.item()`"),
+    ("scale = float(x.max())", "Leave out `.item()`"),
+    ("sizes = lengths.tolist()", "Keep the values a tensor;"),
+    ("if loss.item() > 100:", "Do not branch on a tensor:"),
+    ("x = a if flag else b", "Do not branch on a tensor:"),
+    ("assert not x.isnan().any()", "Do not branch on a tensor:"),
+    ("ok = bool(mask.any())", "Do not branch on a tensor:"),
+    ("y = helper(x)", "Keep the number a tensor and read it once in many steps;"),
+    ("", "Keep the number a tensor and read it once in many steps;"),
+])  # fmt: skip
+def test_the_advice_begins_with_what_the_line_does(code: str, begins: str) -> None:
+    assert sync_remedy("read", code).startswith(begins)
+
+
+def test_of_a_size_that_values_decide_the_advice_is_the_ops_own() -> None:
+    assert sync_remedy("size", "u = torch.unique(x)", op="aten::_unique2") == remedy_for("aten::_unique2")
+    assert sync_remedy("size", "i = x.nonzero()", op="aten::nonzero") == remedy_for("aten::nonzero")
+    assert sync_remedy("size", "y = op(x)", op="mylib::op").startswith("Keep the full size")
 
 
 @pytest.mark.parametrize(

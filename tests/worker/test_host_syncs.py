@@ -143,7 +143,7 @@ def test_what_an_optimizer_reads_is_a_finding_at_its_line_and_what_the_runner_re
     assert found.site.code == "if p.grad is not None and bool((p.grad == p.grad).all()):"
     assert (found.phase, found.calls_per_step) == ("optimizer", 2)  # a weight and a bias
     assert [(m.pattern, m.calls) for m in found.modules] == [("Careful", 2)]
-    assert found.remedy.startswith("Choose with `torch.where`")
+    assert found.remedy.startswith("Do not branch on a tensor")
 
 
 COMMON = """import torch
