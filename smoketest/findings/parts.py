@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["PARTS", "STEPS_NOT_COMPILED", "PartName", "part_of"]
+__all__ = ["LIMITS_MET", "PARTS", "STEPS_NOT_COMPILED", "PartName", "part_of"]
 
 PartName = Literal["eager", "compile", "parity"]
 PARTS: tuple[PartName, ...] = ("eager", "compile", "parity")
+LIMITS_MET = "limits of the device that this model met, possible problems"
+"""What is not checked where a step met a limit that was not let act; why ends with ``: `` and each of them."""
 STEPS_NOT_COMPILED = "compiling the rest of the steps"
 """What is not checked where a step of the compile probe raises; why begins with ``in step 1 of 3``."""
 

@@ -6,7 +6,7 @@ import re
 
 from smoketest.findings.report import Kind
 
-__all__ = ["POSSIBLE_FALLBACK", "TRIED_OP", "UNLOWERABLE_FALLBACK", "WHY_ON_CPU", "op_named_as_fallback"]
+__all__ = ["OWN_LOSS", "POSSIBLE_FALLBACK", "TRIED_OP", "UNLOWERABLE_FALLBACK", "WHY_ON_CPU", "op_named_as_fallback"]
 
 TRIED_OP = "aten::_test_optional_intlist"
 """The op that a real device's tracker is tried with, before anything of the user's runs: it is for PyTorch's own tests,
@@ -49,6 +49,9 @@ def op_named_as_fallback(text: str) -> str | None:
     qualified = _QUALIFIED.search(text)
     return qualified.group() if qualified else None
 
+
+OWN_LOSS = "the check's own loss"
+"""In the message of a finding that has no line of Python: the loss is one that the YAML names."""
 
 POSSIBLE_FALLBACK = ("possible fallback: ", "; a release may well run it on the device")
 """How the message of a fallback begins and ends where all there is to it is that no kernel is known."""

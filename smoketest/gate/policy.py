@@ -12,7 +12,7 @@ from typing import Literal
 
 from smoketest.config.models import Allow, Gate
 from smoketest.findings.identity import functional_base
-from smoketest.findings.parts import STEPS_NOT_COMPILED, part_of
+from smoketest.findings.parts import LIMITS_MET, STEPS_NOT_COMPILED, part_of
 from smoketest.findings.report import Baseline as BaselineInfo
 from smoketest.findings.report import Finding, PartStatus, Report, Verdict
 from smoketest.findings.rules import RULES
@@ -78,6 +78,7 @@ def judge(
     can_fall_back: bool = True,
     parity_status: PartStatus = "skipped",
     graphs: bool = True,
+    limits_met: bool = False,
     baseline: Baseline | None = None,
     strict: bool = False,
 ) -> Judgement:
@@ -97,6 +98,7 @@ def judge(
         can_fall_back: False on plain CPU, where no run can be called clean, yet one without denied findings passes.
         parity_status: how the comparison with plain CPU ended.
         graphs: whether the compile probe had a graph to lower.
+        limits_met: whether the steps met a limit of the device, or need more memory than it has: never "clean".
         baseline: accepted findings: a known one that is no worse does not deny.
         strict: whether entries of the baseline that nothing needs any more fail the check.
     """
@@ -117,7 +119,10 @@ def judge(
     told = problem is None and can_fall_back
     tail = _warnings(judged) + compared + _expired(gate, today)
     tail += _unused(gate, judged, coverage, today) if told else ""
-    ends = _Ends(eager_status, compile_status, problem, op_calls, tuple(unknown), tuple(gaps), can_fall_back)
+    tail += ", a limit of the device is met" if limits_met else ""
+    ends = _Ends(
+        eager_status, compile_status, problem, op_calls, tuple(unknown), tuple(gaps), can_fall_back, limits_met
+    )
     status, headline = _sum_up(judged, ends, tail)
     if strict and fixed and status == "pass":
         status, headline = "fail", _ratchet(fixed, headline)
@@ -135,6 +140,7 @@ class _Ends:
     unknown: tuple[str, ...]
     gaps: tuple[str, ...]
     can_fall_back: bool
+    limits_met: bool
 
 
 def _sum_up(judged: Sequence[Finding], ends: _Ends, tail: str) -> tuple[Status, str]:
@@ -160,7 +166,7 @@ def _sum_up(judged: Sequence[Finding], ends: _Ends, tail: str) -> tuple[Status, 
     if not ends.can_fall_back:
         also.insert(0, "plain CPU, so fallbacks were not checked")
         return "pass", f"{counted}no denied finding, {tail}; {'; '.join(also)}"
-    if any(finding.verdict == "warn" for finding in judged):
+    if ends.limits_met or any(finding.verdict == "warn" for finding in judged):
         where = "in eager mode: " if also else ""
         calls = [] if ends.op_calls is None else [f"{ends.op_calls:,} op calls"]
         return "pass", "; ".join([f"{where}0 denied, {tail}", *calls, *also])
@@ -203,6 +209,7 @@ def judge_report(
         can_fall_back=report.device.kind != "cpu",
         parity_status=report.parity.status,
         graphs=bool(report.compile.graphs),
+        limits_met=report.fit.fits is False or any(entry.what == LIMITS_MET for entry in report.not_checked),
         baseline=baseline,
         strict=strict,
     )

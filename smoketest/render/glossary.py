@@ -43,6 +43,14 @@ TERMS = (
     Term("fallback", r"\bfall(s|ing)? ?backs?\b|\bfell back\b",
          "an op that the device hands to the CPU: its tensors are copied there and the result back, in every call",
          "fallback: the op runs on the CPU, its tensors copied there and back"),
+    Term("op failure", r"\bfailed ops?\b|\bop failures?\b",
+         "an op that can run nowhere: neither the device nor the CPU has a kernel for it, so the step stops there with"
+         " an exception. The emulated device computes it another way to show what comes after",
+         "op failure: neither device nor CPU has a kernel, the step stops there"),
+    Term("hidden host work", r"\bhidden host work\b",
+         "work on the CPU inside an op that counts as running on the device, such as casting 64-bit numbers: no list of"
+         " fallbacks has it",
+         "hidden host work: the CPU works inside an op that counts as the device's"),
     Term("host", r"\bhosts?\b", "the machine around the device, that is its CPU and memory"),
     Term("host synchronisation", r"host sync",
          "Python needs a value that is on the device (`.item()`, `if tensor:`), and waits until everything before it"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from smoketest.findings.modules import module_of
 from smoketest.findings.report import Finding, OperatorRow, Phase, Report
-from smoketest.render import allow, estimates, words
+from smoketest.render import allow, estimates, related, words
 from smoketest.render.glossary import terms_in
 
 if TYPE_CHECKING:
@@ -41,7 +41,12 @@ _COMPILE_TROUBLE = ("fails", "unknown")
 
 def render(report: Report) -> str:
     """The report as HTML, worst finding first, ending in a newline."""
-    entries = [_entry(number, finding, report) for number, finding in enumerate(words.worst_first(report.findings), 1)]
+    findings = words.worst_first(report.findings)
+    numbers, tied_to = {finding.id: number for number, finding in enumerate(findings, 1)}, related.leads(findings)
+    entries = [
+        _entry(numbers[finding.id], finding, report, numbers[tied_to[finding.id].id] if finding.id in tied_to else None)
+        for finding in findings
+    ]
     given: dict[str, Any] = {
         "report": report,
         "verdict": words.verdict(report),
@@ -101,6 +106,7 @@ class _Entry:
     Attributes:
         number: its place, worst first, from 1.
         finding: the finding.
+        lead: the number of the finding of the same op and line that is to be mended first; None where that is itself.
         title: what kind of finding it is.
         verdict: deny, warn or allow; ``not judged`` where no gate judged it.
         phase: where in the step; ``not known`` where no witness could tell.
@@ -113,6 +119,7 @@ class _Entry:
 
     number: int
     finding: Finding
+    lead: int | None
     title: str
     verdict: str
     phase: str
@@ -123,10 +130,11 @@ class _Entry:
     accepting: list[str]
 
 
-def _entry(number: int, finding: Finding, report: Report) -> _Entry:
+def _entry(number: int, finding: Finding, report: Report, lead: int | None) -> _Entry:
     return _Entry(
         number=number,
         finding=finding,
+        lead=lead,
         title=words.title(finding, report),
         verdict=finding.verdict or "not judged",
         phase=finding.phase or "not known",

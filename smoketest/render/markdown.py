@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from smoketest.findings.modules import module_of
 from smoketest.findings.report import Finding, Report
 from smoketest.findings.rules import RULES
-from smoketest.render import allow, estimates, words
+from smoketest.render import allow, estimates, related, words
 from smoketest.render.escape import block, code, lines_block, mixed, prose
 from smoketest.render.glossary import LONGEST, terms_in
 
@@ -40,6 +40,7 @@ def render(report: Report, limit: int = LIMIT) -> str:
     findings, note = words.worst_first(report.findings), words.profile_note(report)
     start = [
         _verdict_line(report),
+        *[f"**Warning**: {mixed(line, 700)}" for line in words.met_limits(report)],
         f"Check {code(report.name)}, {prose(report.created, 40)}. {prose(words.device_note(report))}",
         *([f"About the profile: {prose(note)}"] if note else []),
         *_problems(report),
@@ -127,7 +128,7 @@ def _row(number: int, finding: Finding, report: Report) -> str:
         words.judged(finding),
         f"{prose(finding.rule, 20)} {prose(words.title(finding, report), 80)}",
         code(finding.op or "", 80),
-        code(words.place(finding.site), 100) if finding.site else words.no_place(finding).removeprefix("line "),
+        code(words.place(finding.site), 100) if finding.site else mixed(words.no_place(finding).removeprefix("line ")),
         finding.phase or "-",
         words.amount(finding),
         words.crossing(finding) or "-",
@@ -141,7 +142,9 @@ def _blocks(report: Report, findings: Sequence[Finding], room: int) -> list[str]
     for number, finding in enumerate(findings, 1):
         groups.setdefault(_alike(finding, report), []).append((number, finding))
     told: dict[str, int] = {}
-    blocks, left = _fit([_block(group, report, told) for group in groups.values()], room - 200)
+    numbers = {finding.id: number for number, finding in enumerate(findings, 1)}
+    tied_to = {finding: numbers[lead.id] for finding, lead in related.leads(findings).items()}
+    blocks, left = _fit([_block(group, report, told, tied_to) for group in groups.values()], room - 200)
     if left:
         count = sum(len(group) for group in list(groups.values())[-left:])
         blocks.append(f"Details of {count:,} more findings are left out here for their length; report.json has all.")
@@ -163,8 +166,11 @@ def _alike(finding: Finding, report: Report) -> tuple[object, ...]:
     )
 
 
-def _block(group: _Group, report: Report, told: dict[str, int]) -> str:
-    """Findings that are alike: where they are, cause, numbers, remedy. `told`: in which finding a remedy stands."""
+def _block(group: _Group, report: Report, told: dict[str, int], tied_to: Mapping[str, int]) -> str:
+    """Findings that are alike: where they are, cause, numbers, remedy.
+
+    `told`: in which finding a remedy stands; `tied_to`: by id, the number of the finding to mend first.
+    """
     numbers, first = [number for number, _ in group], group[0][1]
     shown = [f"{number:,}" for number in numbers[:_MOST_PLACES]]
     more = f" and {len(numbers) - _MOST_PLACES:,} more" if len(numbers) > _MOST_PLACES else ""
@@ -179,6 +185,9 @@ def _block(group: _Group, report: Report, told: dict[str, int]) -> str:
     if more:
         places.append(f"…{more}, in report.json")
     parts.append("\n".join(f"- {line}" for line in [*places, *_details(group)]))
+    if before := [tied_to[finding.id] for _, finding in group if finding.id in tied_to]:
+        said = related.tied(before)
+        parts.append(f"{said[0].upper()}{said[1:]}.")
     if first.remedy and first.remedy in told:
         parts.append(f"Instead: as in {told[first.remedy]:,}.")
     elif first.remedy:
@@ -193,7 +202,8 @@ def _site(finding: Finding) -> list[str]:
     if not finding.site and finding.class_ == "environment":
         return []
     if not finding.site:
-        return ["Line not known" + (f", {finding.phase}." if finding.phase else ".")]
+        where = mixed(words.no_place(finding))
+        return [where[0].upper() + where[1:] + (f", {finding.phase}." if finding.phase else ".")]
     phase = words.phase(finding)
     where = f"At {code(words.place(finding.site))}" + (f", {phase}:" if phase else ":")
     return [where, *([block(finding.site.code, "python")] if finding.site.code else [])]
@@ -201,7 +211,7 @@ def _site(finding: Finding) -> list[str]:
 
 def _place(finding: Finding) -> str:
     """One of several findings that are alike, as a list item."""
-    where = code(words.place(finding.site)) if finding.site else words.no_place(finding)
+    where = code(words.place(finding.site)) if finding.site else mixed(words.no_place(finding))
     phase = f", {words.phase(finding)}" if finding.phase else ""
     line = f" {code(finding.site.code, 120)}" if finding.site and finding.site.code else ""
     shapes = f"; shapes: {_shapes(finding)}" if finding.shapes else ""

@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
+from smoketest.findings.parts import LIMITS_MET
 from smoketest.findings.ranks import ranks_text
 from smoketest.findings.remedies import LOWERS_WITH, RUNS_IN, is_rewrite
 from smoketest.findings.report import Finding, GraphInfo, PartStatus, Report, Site
 from smoketest.findings.rules import RULES
+from smoketest.findings.wordings import OWN_LOSS
 
 __all__ = [
     "COMPILED",
@@ -20,17 +22,20 @@ __all__ = [
     "GROUNDS",
     "KINDS",
     "WITNESSES",
+    "against_baseline",
     "amount",
     "by_verdict",
     "cause",
     "checked",
     "clean",
+    "compiled",
     "counted",
     "crossing",
     "device",
     "device_note",
     "grounds",
     "judged",
+    "met_limits",
     "module_name",
     "modules",
     "phase",
@@ -94,7 +99,7 @@ COMPILED = {
     "decomposed": "split into other ops",
     "not_reached": "not in what torch.compile captured",
 }
-"""What the compiler did with ops, in the order in which it is told."""
+"""What the compiler did with ops, in the order in which it is told; `compiled` gives it for a report."""
 
 WITNESSES = {
     "tracker": "torch-neuronx's list of what fell back",
@@ -135,12 +140,15 @@ _ENDED: dict[PartStatus, str] = {
     "crashed": "crashed",
     "timed_out": "timed out",
 }
+_LONGEST_WORD = 40
+"""Characters that are given up to end a cut line with a whole word."""
+
 _MOST_MODULES = 4
 _MOST_GRAPHS = 4
 
 
 def clean(text: str, limit: int = 600) -> str:
-    """One printable line of at most `limit` characters.
+    """One printable line of at most `limit` characters; what is longer ends at the end of a word, with an ellipsis.
 
     White space is collapsed; control characters, marks that turn the reading direction, zero-width characters and lone
     surrogates are shown as escapes, so that no text can hide or rearrange what stands around it.
@@ -155,7 +163,16 @@ def clean(text: str, limit: int = 600) -> str:
         else:
             shown.append(character)
     line = " ".join("".join(shown).split())
-    return line if len(line) <= limit and len(text) <= 4 * limit else line[: limit - 1].rstrip() + "…"
+    return line if len(line) <= limit and len(text) <= 4 * limit else _cut(line, limit)
+
+
+def _cut(line: str, limit: int) -> str:
+    """The words of a line that fit in `limit` characters, and an ellipsis; a single word is cut where it must be."""
+    kept = line[: limit - 1]
+    blank = kept.rfind(" ")
+    if len(line) >= limit and line[limit - 1] != " " and blank >= max(1, len(kept) - _LONGEST_WORD):
+        kept = kept[:blank]
+    return kept.rstrip(" ,;:(") + "…"
 
 
 def pieces(text: str, limit: int = 600) -> list[tuple[str, bool]]:
@@ -194,6 +211,18 @@ def device_note(report: Report) -> str:
     if report.device.kind == "neuron":
         return "Where ops ran was measured on this device; whether they lower is predicted with the public torch-mlir."
     return "Plain CPU runs every op: this says nothing about where ops run on a Trainium device."
+
+
+def met_limits(report: Report) -> list[str]:
+    """Limits of the device that the steps met, a line each: what stands beside the headline, whatever that says."""
+    lines = [
+        f"A limit of the device is met, which possibly acts on it: {entry.why.partition(': ')[2] or entry.why}"
+        for entry in report.not_checked
+        if entry.what == LIMITS_MET
+    ]
+    if report.fit.fits is False:
+        lines.append("The job does not fit in the memory of a logical core, by the estimate under Fit and cost.")
+    return lines
 
 
 def surroundings(report: Report) -> list[str]:
@@ -331,7 +360,9 @@ def place(site: Site | None) -> str:
 
 def no_place(finding: Finding) -> str:
     """What stands where a finding has no line: of one about the machine, none is wanted."""
-    return "the machine" if finding.class_ == "environment" else place(None)
+    if finding.class_ == "environment":
+        return "the machine"
+    return f"{OWN_LOSS} (its key `loss`)" if OWN_LOSS in finding.message else place(None)
 
 
 def amount(finding: Finding) -> str:
@@ -404,11 +435,11 @@ def checked(report: Report) -> list[str]:
         lines.append(times)
     if report.eager.continued_past:
         lines.append(f"The run went on past ops that the device would have stopped at: {_list(report)}.")
-    compiled = _ended(report.compile.status, _reason(report, report.compile.reason))
-    lines.append(f"Compile probe: {compiled}{_probe(report)}")
+    probed = _ended(report.compile.status, _reason(report, report.compile.reason))
+    lines.append(f"Compile probe: {probed}{_probe(report)}")
     if report.parity.status != "skipped":
         lines.append(f"Comparison with CPU: {_ended(report.parity.status, report.parity.reason)}{_parity(report)}")
-    rows, compared = _operators(report), _baseline(report)
+    rows, compared = _operators(report), against_baseline(report)
     return [*lines, *([rows] if rows else []), *([compared] if compared else [])]
 
 
@@ -576,7 +607,7 @@ def _parity(report: Report) -> str:
     return f"{losses}; {counted(report.parity.tensors, 'tensor')} of the traced step{tolerated}."
 
 
-def _baseline(report: Report) -> str | None:
+def against_baseline(report: Report) -> str | None:
     """The baseline compared with, what the findings are against it, and what keeps the two from being comparable."""
     if report.baseline.file is None:
         return None
@@ -600,8 +631,13 @@ def _operators(report: Report) -> str | None:
     )
     if skipped:
         return text
-    compiled: Counter[str] = Counter(row.compile for row in report.operators)
-    return f"{text} Compiled: {_tally(compiled, COMPILED)}."
+    states: Counter[str] = Counter(row.compile for row in report.operators)
+    return f"{text} Compiled: {_tally(states, compiled(report))}."
+
+
+def compiled(report: Report) -> dict[str, str]:
+    """`COMPILED` for a report: of a probe that came to no end nobody knows what it would have captured."""
+    return COMPILED if report.compile.status == "ran" else COMPILED | {"not_reached": "not reached"}
 
 
 def _tally(counts: Counter[str], names: Mapping[str, str]) -> str:

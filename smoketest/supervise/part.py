@@ -29,6 +29,13 @@ from smoketest.supervise.process import WorkerProcess
 
 __all__ = ["Part", "Worker", "malformed"]
 
+_BEFORE = {
+    "compile": "in the compile probe, before it captured anything",
+    "reference": "in the comparison with CPU, before its first step",
+    "strict": "in the part that asks kernels why they refuse, before its first step",
+}
+"""Where a part is that has not said so yet; of the eager part it is the breadcrumb's own words."""
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -104,6 +111,8 @@ class Part:
     def where(self) -> str:
         """Where the worker was: after its breadcrumb, else after the last phase it spoke of."""
         crumb = protocol.Breadcrumb.unpack(self.crumb.read())
+        if crumb == protocol.Breadcrumb() and self.phase is None and self.name in _BEFORE:
+            return _BEFORE[self.name]
         if crumb != protocol.Breadcrumb() or self.phase is None:
             return crumb.sentence()
         return f"in {self.phase}" + (f", {self.counted.done} of {self.counted.total}" if self.counted else "")

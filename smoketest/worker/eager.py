@@ -6,14 +6,18 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Literal
 
 from torch import Tensor, nn
 
+from smoketest.config import Check
+from smoketest.config.models import Loss
 from smoketest.devices.emulated.adapter import EmulatedAdapter
 from smoketest.errors import SmoketestError
 from smoketest.findings import Observation, merge
 from smoketest.findings.report import DeviceInfo, EagerPart, Finding, Phase, Step
+from smoketest.findings.wordings import OWN_LOSS
 from smoketest.supervise.protocol import (
     Facts,
     FindingsSoFar,
@@ -396,7 +400,8 @@ class EagerRun:
         on_cpu = self.on_cpu if device.kind != "cpu" else "on plain CPU"
         not_finite = losses.not_finite(self.told_losses(), self.planned, on_cpu, self.cause, policy)
         moved = self.move.observations(self.stray_use, self.error) if self.move is not None else []
-        return merge([*seen, *waits, *past_ops, *self.raised, *not_finite, *moved])
+        found = [*seen, *waits, *past_ops, *self.raised, *not_finite, *moved]
+        return merge(_in_own_loss(one, self.job.check) for one in found)
 
     def told_losses(self) -> Sequence[Step]:
         """The steps whose loss is known, or known not to be finite."""
@@ -539,3 +544,11 @@ def _say_nothing(phase: StepPhase) -> None:
 
 def _words(error: BaseException) -> tuple[type, str]:
     return type(error), summary_of(error)
+
+
+def _in_own_loss(seen: Observation, check: Check) -> Observation:
+    """The observation, saying so where the op is of a loss that the YAML names: no line of Python calls it."""
+    in_step = seen.phase in ("forward", "backward") and seen.calls is not None
+    if not isinstance(check.loss, Loss) or not in_step or seen.site is not None or seen.module:
+        return seen
+    return replace(seen, message=f"{seen.message}, in {OWN_LOSS} ({check.loss.name})")

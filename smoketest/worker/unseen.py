@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from smoketest.config.models import Witnesses
 from smoketest.devices.base import Device
 from smoketest.devices.emulated.adapter import EmulatedAdapter
+from smoketest.findings.parts import LIMITS_MET
 from smoketest.witness import hidden, reconcile
 
 __all__ = ["let_past", "not_shown"]
@@ -58,7 +59,7 @@ def let_past(device: Device) -> Iterator[tuple[str, str]]:
     if limits:
         effects = "; ".join(f"{limit.what}: {limit.effect}" for limit in limits)
         yield (
-            "limits of the device that this model met, possible problems",
+            LIMITS_MET,
             f"only a pre-release is known to have them, and without --strict-limits they do not act: {effects}",
         )
     for rule in device.device.met_rules:

@@ -8,8 +8,11 @@ from rich.cells import cell_len
 from sample_reports import SAMPLES, base, judged, seen
 
 from smoketest.findings import Observation, Site, merge
+from smoketest.findings.parts import LIMITS_MET
 from smoketest.findings.report import CompilePart, GraphInfo, NotChecked, OperatorRow
-from smoketest.render import render
+from smoketest.findings.wordings import OWN_LOSS
+from smoketest.render import render, words
+from smoketest.render.related import leads
 from smoketest.render.summary import Row, terminal
 
 
@@ -64,8 +67,12 @@ def test_predictions_are_called_so_and_lower_bounds_say_at_least() -> None:
     assert "aten::native_batch_norm  possible fallback (NST101)" in out
     assert "aten::lgamma  predicted lowering failure (NST201)" in out
     assert "aten::erfinv  possible lowering failure (NST201)" in out
-    assert "at least 6 calls per step, at least 12.0 KiB per step to and from the host, in interactions.*.angles" in out
     assert "3 calls at setup" in out
+    findings = tuple(f for f in SAMPLES["equivariant"]().findings if f.op == "aten::native_batch_norm")
+    alone = render(judged(base("a", findings=findings)), "terminal", width=200)
+    assert (
+        "at least 6 calls per step, at least 12.0 KiB per step to and from the host, in interactions.*.angles" in alone
+    )
 
 
 def test_of_very_many_findings_the_worst_are_shown_and_the_rest_counted() -> None:
@@ -75,10 +82,128 @@ def test_of_very_many_findings_the_worst_are_shown_and_the_rest_counted() -> Non
         for part in seen(f"aten::op{line}", line, "x", "reported" if line % 2 else "no_kernel_known", 1, line)
     )
     out = render(judged(base("big", findings=findings)), "terminal")
-    assert "Denied (25)" in out
-    assert "… and 5 more, in report.md and report.json" in out
-    assert "Warnings (25)" in out
-    assert "… and 15 more, in report.md and report.json" in out
+    assert "Denied (25 findings)" in out
+    assert "… and 13 more findings, in report.md and report.json" in out
+    assert "Warnings (25 findings)" in out
+    assert "… and 17 more findings, in report.md and report.json" in out
+    assert out.count("\n") <= 75
+
+
+def test_ten_findings_fit_in_sixty_lines_and_the_worst_in_the_first_forty() -> None:
+    ops = ("sort.values_stable", "atan2.out", "acos.out", "lgamma.out", "erfinv", "cumprod.out", "roll", "cdist")
+    ops += ("linalg_cross.out", "grid_sampler_2d")
+    findings = merge(
+        part for n, op in enumerate(ops) for part in seen(f"aten::{op}", n + 1, f"y = f{n}(x)", "reported", 1, 99 - n)
+    )
+    out = render(judged(base("a", findings=findings)), "terminal", width=80).splitlines()
+    assert len(out) <= 60
+    first = "\n".join(out[:40])
+    assert out[0].startswith("FAIL a on the emulated neuron device")
+    for n, op in enumerate(ops[:4]):
+        assert f"aten::{op}  predicted fallback" in first
+        assert f":{n + 1}, forward: y = f{n}(x)" in first
+    assert first.count("instead: ") == 4
+    whole = " ".join(" ".join(out).split())
+    assert all(f"aten::{op} predicted fallback (NST101) at " in whole for op in ops[4:])
+    assert "Checked: eager part ran; compile probe" in whole
+    assert "Not checked: " in whole
+    assert "The rest is in report.md: all causes and remedies" in whole
+
+
+def placed(op: str, rule: str, phase: Any, line: int = 7, verdict: str = "reported") -> Observation:
+    site = Site(file="m.py", line=line, code="y = torch.sort(x).values")
+    grounds: Any = verdict
+    return Observation(rule, op=op, phase=phase, grounds=grounds, calls=1, exact=True, site=site, remedy=f"do {op}")
+
+
+def test_findings_of_one_op_and_line_are_one_entry_led_by_the_one_to_mend_first() -> None:
+    findings = merge([
+        placed("aten::_ctc_loss_backward.out", "NST101", "backward"),
+        placed("aten::_ctc_loss", "NST101", "forward"),
+        placed("aten::_ctc_loss", "NST201", "forward", verdict="cannot_lower"),
+        placed("aten::_ctc_loss", "NST101", "forward", line=8),
+        placed("aten::acos", "NST101", "forward"),
+    ])  # fmt: skip
+    report = judged(base("a", findings=findings))
+    out = render(report, "terminal", width=300)
+    assert "Denied (5 findings)\n" in out
+    assert "  aten::_ctc_loss  predicted fallback (NST101, 4 findings)\n" in out
+    assert (
+        "    mend it first; with it may go: aten::_ctc_loss_backward.out, predicted fallback in backward (NST101);"
+        " aten::_ctc_loss, predicted lowering failure in forward (NST201)\n"
+    ) in out
+    assert out.count("aten::_ctc_loss_backward.out") == 1
+    said = "ame op and line as {}: mend that first, and see whether this one is gone with it."
+    markdown = render(report, "markdown")
+    numbers = [
+        row.split(" | ")[0].strip("| ") for row in markdown.splitlines() if "| `aten::_ctc_loss` | `m.py:7`" in row
+    ]
+    assert markdown.count("S" + said.format(numbers[0])) == 2
+    assert render(report, "html").count(f'Same op and line as <a href="#finding-{numbers[0]}">finding') == 2
+
+
+def test_a_warning_of_the_op_and_line_of_a_denied_finding_says_so() -> None:
+    findings = merge([
+        placed("aten::sort", "NST201", "forward", verdict="cannot_lower"),
+        placed("aten::sort.values_stable", "NST101", "forward", verdict="no_kernel_known"),
+    ])  # fmt: skip
+    out = render(judged(base("a", findings=findings)), "terminal", width=200)
+    assert "    same op and line as aten::sort, denied above: mend that first\n" in out
+
+
+def test_ops_of_another_line_or_another_name_or_allowed_are_not_tied() -> None:
+    findings = merge([
+        placed("aten::sort", "NST101", "forward"),
+        placed("aten::sort", "NST201", "forward", line=8),
+        placed("aten::topk", "NST201", "forward"),
+        Observation("NST201", op="aten::sort", phase="forward", calls=1),
+    ])  # fmt: skip
+    assert leads(findings) == {}
+    allowed = [f.model_copy(update={"verdict": "allow"}) for f in merge([placed("aten::sort", "NST101", "forward")])]
+    assert leads([*allowed, *merge([placed("aten::sort", "NST201", "forward")])]) == {}
+
+
+def test_a_met_limit_stands_beside_the_headline_in_every_form() -> None:
+    note = NotChecked(what=LIMITS_MET, why="only a pre-release is known to have them: float64: computed as float32")
+    report = judged(base("a", not_checked=(note,)))
+    assert report.headline == "0 denied, no warnings, a limit of the device is met; 1,234 op calls"
+    said = "A limit of the device is met, which possibly acts on it: float64: computed as float32"
+    assert render(report, "terminal", width=200).splitlines()[2] == f"warning: {said}"
+    assert f"**Warning**: {said}" in render(report, "markdown").splitlines()
+    assert f"warning {said}" in re.sub("<[^>]*>", "", render(report, "html"))
+
+
+def test_a_job_that_does_not_fit_is_not_called_clean() -> None:
+    report = base("a")
+    report = judged(report.model_copy(update={"fit": report.fit.model_copy(update={"status": "ran", "fits": False})}))
+    assert report.headline.startswith("0 denied, no warnings, a limit of the device is met")
+    assert "warning: The job does not fit in the memory of a logical core" in render(report, "terminal", width=200)
+
+
+def test_a_finding_of_the_checks_own_loss_says_so_in_place_of_a_line() -> None:
+    seen_in = Observation(
+        "NST101", op="aten::mse_loss.out", phase="forward", grounds="no_kernel_known", calls=1,
+        message=f"possible fallback: no kernel, in {OWN_LOSS} (mse_loss)",
+    )  # fmt: skip
+    report = judged(base("a", findings=merge([seen_in])))
+    assert "    the check's own loss (its key `loss`), forward\n" in render(report, "terminal", width=200)
+    assert "The check's own loss (its key `loss`), forward." in render(report, "markdown")
+    assert "the check&#39;s own loss (its key loss)" in re.sub("<[^>]*>", "", render(report, "html"))
+
+
+def test_a_text_is_cut_at_the_end_of_a_word() -> None:
+    assert words.clean("one two three four", 12) == "one two…"
+    assert words.clean("one two three", 13) == "one two three"
+    assert words.clean("one two, three", 10) == "one two…"
+    assert words.clean("x" * 50, 10) == "x" * 9 + "…"
+    assert words.clean("aa " + "x" * 100, 80) == "aa " + "x" * 76 + "…"
+
+
+def test_of_a_probe_that_was_interrupted_nothing_is_said_of_what_it_would_have_captured() -> None:
+    reason = "interrupted by SIGINT in the compile probe, before it captured anything"
+    out = told(status="failed", reason=reason, ops_probed=None, ops_failed=None)
+    assert "1 not reached." in out
+    assert "not in what torch.compile captured" not in out
 
 
 def test_a_remedy_is_told_once_and_referred_to_after() -> None:
@@ -99,15 +224,15 @@ def test_findings_of_the_same_rule_and_op_are_one_entry_with_their_places_below(
     findings = merge(part for n in range(1, 10) for part in seen("aten::acos.out", n, f"line_{n}", "reported", 1, 1))
     out = render(judged(base("a", findings=findings)), "terminal", width=200)
     assert out.count("aten::acos.out  predicted fallback") == 1
-    assert "  aten::acos.out  predicted fallback in 9 places (NST101)\n" in out
+    assert "  aten::acos.out  predicted fallback (NST101, 9 findings)\n" in out
     assert len(re.findall(r"^    \S+:\d+, forward: line_\d$", out, re.MULTILINE)) == 5
-    assert "    and in 4 more places, in report.md\n" in out
+    assert "    and 4 more findings of it, in report.md\n" in out
 
 
 def test_places_of_one_entry_that_have_causes_of_their_own_are_told_with_these() -> None:
     report = judged(base("a", findings=merge([*observed("NST204", 3, "why"), *observed("NST204", 4, "why else")])))
     out = render(report, "terminal", width=200)
-    told = out.partition("graph break in 2 places (NST204)\n")[2].splitlines()
+    told = out.partition("graph break (NST204, 2 findings)\n")[2].splitlines()
     assert [told[i].strip() for i in (0, 2, 4, 6)] == ["m.py:3, forward: x", "why", "m.py:4, forward: x", "why else"]
 
 
@@ -153,7 +278,7 @@ def test_warnings_have_short_remedies_and_say_where_the_rest_stands() -> None:
     assert "    instead: A sum with one target for each row of src: `out.index_add(0, index, src)`" in out
     assert "instead: as for the graph break above\n" in out
     assert "…\n" in out
-    assert out.count("  Remedies that end in … here stand in full in report.md.\n") == 1
+    assert out.count("Texts that end in … stand in full in report.md.\n") == 1
     assert max(len(line) for line in out.splitlines() if "instead: " in line) <= len("    instead: ") + 240
 
 
