@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -91,6 +92,7 @@ class Part:
         self.result: protocol.Result | None = None
         self.failed: protocol.Failed | None = None
         self.stopped: Outcome | None = None  # why we ended it
+        self.stopped_at: float | None = None
 
     @property
     def rank(self) -> int | None:
@@ -107,6 +109,11 @@ class Part:
         """Whether it has said that it comes to no end."""
         eager = self.result.eager if self.result is not None else None
         return self.failed is not None or (eager is not None and eager.status != "ran")
+
+    @property
+    def last_seen(self) -> float:
+        """When it said its last word, or was stopped; now where it did neither. Its death comes seconds later."""
+        return self.last_word or self.stopped_at or time.monotonic()
 
     def where(self) -> str:
         """Where the worker was: after its breadcrumb, else after the last phase it spoke of."""

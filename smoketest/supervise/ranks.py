@@ -53,7 +53,7 @@ class RankEnd:
         rank: its number.
         record: what it left.
         crumb: where it was last.
-        at: when it said its last word, or was found dead, on the monotonic clock.
+        at: when it said its last word, was stopped, or else was found dead, on the monotonic clock.
         opening: whether it was at the first use of a real device.
     """
 

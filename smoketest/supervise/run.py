@@ -508,7 +508,7 @@ class _Run:
 
     def _stop(self, part: Part, why: Outcome) -> None:
         if part.stopped is None:
-            part.stopped = why
+            part.stopped, part.stopped_at = why, time.monotonic()
             part.process.ask_to_end(self.options.limits.grace)
 
     def _finish(self, part: Part) -> None:
@@ -529,7 +529,7 @@ class _Run:
             self.progress.note(f"the log of the {part.label} part is not whole: {part.log.problem}")
         del self.running[part.label]
         if part.rank is not None:
-            self.rank_ends.append(RankEnd(part.rank, record, crumb, part.last_word or time.monotonic(), part.opening))
+            self.rank_ends.append(RankEnd(part.rank, record, crumb, part.last_seen, part.opening))
             if len(self.rank_ends) < self.check.ranks:
                 return
             self.rank_ends.sort(key=lambda end: end.rank)

@@ -117,13 +117,22 @@ def test_parameters_that_ddp_misses_are_named(tmp_path: Path) -> None:
 
 @long
 def test_a_rank_that_hangs_is_named_and_stopped_when_its_time_is_up(tmp_path: Path) -> None:
-    report = run(tmp_path, {"kind": "ddp", "nproc": 2}, "hang", timeout=75)
+    report = run(tmp_path, {"kind": "ddp", "nproc": 2}, "hang", timeout=100)
     assert (report.status, report.exit_code, report.eager.status) == ("error", 5, "timed_out")
     assert report.headline == (
-        "rank 1: the eager part took longer than 75 s (training.timeout) and was stopped in step 2 of 4 (timed),"
+        "rank 1: the eager part took longer than 100 s (training.timeout) and was stopped in step 2 of 4 (timed),"
         " forward"
     )
     assert report.findings == ()
+
+
+@long
+def test_of_ranks_that_are_slow_when_their_time_is_up_none_is_named(tmp_path: Path) -> None:
+    report = run(tmp_path, {"kind": "ddp", "nproc": 2}, "slow", timeout=30)
+    assert (report.status, report.exit_code, report.eager.status) == ("error", 5, "timed_out")
+    assert report.headline.startswith(
+        "the eager part took longer than 30 s (training.timeout), and no rank was behind the others: "
+    )
 
 
 @long
@@ -154,7 +163,7 @@ def test_ranks_give_the_losses_of_one_process(tmp_path: Path, parallel: dict[str
     report = run(tmp_path, parallel)
     assert report.eager.status == "ran", report.eager.reason
     assert losses(report) == pytest.approx(LOSSES, rel=tolerance)
-    assert report.parity.status == "ran"
+    assert report.parity.status == "ran", report.parity.reason
     assert report.parity.max_relative_error is not None
     assert report.parity.max_relative_error < tolerance
     assert (report.status, report.ranks, report.findings) == ("pass", parallel["nproc"], ())

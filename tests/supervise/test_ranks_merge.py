@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from smoketest.findings import Finding, NotChecked, Report
@@ -19,7 +23,10 @@ from smoketest.findings.report import (
 )
 from smoketest.render.words import amount
 from smoketest.supervise import protocol
+from smoketest.supervise.files import CappedLog, PassedFile
 from smoketest.supervise.outcome import Crashed, Failed, Outcome, Ran, Record, Seen, TimedOut
+from smoketest.supervise.part import Part
+from smoketest.supervise.process import WorkerProcess
 from smoketest.supervise.protocol import Breadcrumb
 from smoketest.supervise.ranks import RankEnd, mean_losses, merge, settle
 
@@ -264,6 +271,17 @@ STILL = "the eager part took longer than 9 s (training.timeout), and no rank was
 ])  # fmt: skip
 def test_of_ranks_that_are_only_slow_none_is_blamed(one: Breadcrumb, other: Breadcrumb, told: str) -> None:
     assert statuses(end(0, LATE, one, NOW), end(1, LATE, other, NOW)) == [f"timed_out: {STILL}{told}"] * 2
+
+
+def test_the_seconds_between_the_stop_of_a_rank_and_its_death_are_no_waiting(tmp_path: Path) -> None:
+    with closing(CappedLog(tmp_path / "log")) as log, closing(PassedFile()) as crumb:
+        process = WorkerProcess([sys.executable, "-c", ""], lambda events: None)
+        part = Part("eager", process, log, crumb, timeout=9, listens=False)
+        part.stopped, part.stopped_at = LATE, NOW
+        process.close()
+        assert part.last_seen == NOW
+        part.last_word = NOW - 1
+        assert part.last_seen == NOW - 1
 
 
 def test_a_rank_that_made_all_its_steps_has_waited_for_the_others() -> None:
