@@ -90,9 +90,15 @@ def _environment_of_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["clean"] = words.clean
+    environment.filters["folders"] = _folders
     environment.filters["pieces"] = words.pieces
     environment.globals["words"] = words
     return environment
+
+
+def _folders(place: str) -> list[str]:
+    """The parts of a file's name between which a line may be broken, so that no number is."""
+    return re.split(r"(?<=[/_])(?=.)|(?=:\d+$)", place)
 
 
 def _hash(text: str) -> str:

@@ -194,7 +194,10 @@ class _Told:
     def short(self, text: str, limit: int) -> str:
         """The text cut to a few lines."""
         shown = words.clean(text, limit)
-        self.cut = self.cut or shown.endswith("…")
+        if shown.endswith("…"):
+            sentence = shown.rfind(". ")
+            shown = f"{shown[: sentence + 1]} …" if sentence >= limit // 2 else shown
+            self.cut = True
         return shown
 
 

@@ -172,7 +172,7 @@ def _cut(line: str, limit: int) -> str:
     blank = kept.rfind(" ")
     if len(line) >= limit and line[limit - 1] != " " and blank >= max(1, len(kept) - _LONGEST_WORD):
         kept = kept[:blank]
-    return kept.rstrip(" ,;:(") + "…"
+    return kept.rstrip(" .,;:(") + "…"
 
 
 def pieces(text: str, limit: int = 600) -> list[tuple[str, bool]]:

@@ -30,12 +30,8 @@ from smoketest.supervise.process import WorkerProcess
 
 __all__ = ["Part", "Worker", "malformed"]
 
-_BEFORE = {
-    "compile": "in the compile probe, before it captured anything",
-    "reference": "in the comparison with CPU, before its first step",
-    "strict": "in the part that asks kernels why they refuse, before its first step",
-}
-"""Where a part is that has not said so yet; of the eager part it is the breadcrumb's own words."""
+_CALLED = {"compile": "the compile probe", "strict": "the step that asks kernels why", "reference": "the CPU reference"}
+"""What parts besides the eager one are called where a whole run is told of."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +114,16 @@ class Part:
     def where(self) -> str:
         """Where the worker was: after its breadcrumb, else after the last phase it spoke of."""
         crumb = protocol.Breadcrumb.unpack(self.crumb.read())
-        if crumb == protocol.Breadcrumb() and self.phase is None and self.name in _BEFORE:
-            return _BEFORE[self.name]
         if crumb != protocol.Breadcrumb() or self.phase is None:
             return crumb.sentence()
         return f"in {self.phase}" + (f", {self.counted.done} of {self.counted.total}" if self.counted else "")
+
+    def where_of_run(self) -> str:
+        """Where the run was: of a part that comes after the eager one, its name first."""
+        if self.name not in _CALLED:
+            return self.where()
+        known = self.phase is not None or protocol.Breadcrumb.unpack(self.crumb.read()) != protocol.Breadcrumb()
+        return f"in {_CALLED[self.name]}" + (f" ({self.where()})" if known else "")
 
     @property
     def opening(self) -> bool:

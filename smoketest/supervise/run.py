@@ -486,7 +486,7 @@ class _Run:
         now = time.monotonic()
         limits = self.options.limits
         if self.interrupts.name is not None:
-            self._stop(part, Interrupted(f"interrupted by {self.interrupts.name} {part.where()}"))
+            self._stop(part, Interrupted(f"interrupted by {self.interrupts.name} {part.where_of_run()}"))
         elif now - part.process.started > part.timeout:
             key = _TIMEOUTS[part.name]
             text = f"the {part.name} part took longer than {part.timeout:g} s ({key})"

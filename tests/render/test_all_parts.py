@@ -164,7 +164,8 @@ def test_very_many_hostile_findings_are_one_text_in_every_form(form: str) -> Non
 
 def test_the_table_of_graphs_has_the_times_of_those_that_ran() -> None:
     page = render(everything(), "html")
-    assert '<td class="number" data-value="31000.0">31.0 s</td><td class="number" data-value="2.5">2.5 ms</td>' in page
+    assert 'data-value="31000.0">31.0 s</td>' in page
+    assert 'data-value="2.5">2.5 ms</td>' in page
     assert "Compile and first run" not in render(SAMPLES["equivariant"](), "html")
 
 

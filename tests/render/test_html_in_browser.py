@@ -89,6 +89,26 @@ def test_nothing_is_cut_or_wider_than_the_window(browser: Browser, pages: dict[s
         assert browser.run(CUT) == [], width
 
 
+@pytest.mark.parametrize("name", ["equivariant", "everything"])
+def test_no_number_is_broken_over_two_lines(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    broken = """
+    [...document.querySelectorAll(".cross td, .narrow td.number, .place bdi")].filter((e) => e.checkVisibility())
+    .flatMap((cell) => {
+      const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), bad = [];
+      while (walk.nextNode()) for (const run of walk.currentNode.data.matchAll(/\\d+/g)) {
+        const range = document.createRange();
+        range.setStart(walk.currentNode, run.index); range.setEnd(walk.currentNode, run.index + run[0].length);
+        if (range.getClientRects().length > 1) bad.push(cell.textContent);
+      }
+      return bad;
+    })"""
+    show(browser, pages[name])
+    browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true })")
+    for width in (320, 400, 800, 960, 1280):
+        browser.window(width)
+        assert browser.run(broken) == [], width
+
+
 @pytest.mark.parametrize("width", [400, 1280])
 def test_no_cell_lies_on_another(browser: Browser, pages: dict[str, Path], width: int) -> None:
     show(browser, pages["equivariant"], width)

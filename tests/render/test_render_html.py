@@ -15,12 +15,12 @@ from smoketest.findings import NotChecked, Report, merge
 from smoketest.render import render
 from smoketest.render.words import clean
 
-VOID = {"meta", "link", "input"}
+VOID = {"meta", "link", "input", "wbr"}
 OURS = {
     "html", "head", "meta", "title", "link", "style", "body", "a", "header", "div", "h1", "h2", "span", "bdi", "p",
     "ul", "li", "b", "label", "select", "option", "main", "nav", "section", "pre", "input", "button", "output", "table",
     "caption", "thead", "tbody", "tr", "th", "td", "code", "details", "summary", "dl", "dt", "dd", "figure",
-    "figcaption", "svg", "rect", "script",
+    "figcaption", "svg", "rect", "script", "wbr",
 }  # fmt: skip
 
 
@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 def words_of(report: Report) -> str:
     """What is there to be read, its white space collapsed."""
-    text = re.sub(r"<(style|script)>.*?</\1>", "", render(report, "html"), flags=re.DOTALL)
+    text = re.sub(r"<(style|script)>.*?</\1>|<wbr>", "", render(report, "html"), flags=re.DOTALL)
     return " ".join(Page(text.replace("<", " <").replace(">", "> ")).text.split())
 
 

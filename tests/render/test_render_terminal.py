@@ -200,7 +200,7 @@ def test_a_text_is_cut_at_the_end_of_a_word() -> None:
 
 
 def test_of_a_probe_that_was_interrupted_nothing_is_said_of_what_it_would_have_captured() -> None:
-    reason = "interrupted by SIGINT in the compile probe, before it captured anything"
+    reason = "interrupted by SIGINT in the compile probe (in lower, 3 of 9)"
     out = told(status="failed", reason=reason, ops_probed=None, ops_failed=None)
     assert "1 not reached." in out
     assert "not in what torch.compile captured" not in out

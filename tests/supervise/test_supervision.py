@@ -393,6 +393,17 @@ def test_an_interruption_leaves_a_report_of_what_was_seen(tmp_path: Path, number
     assert [gone(pid) for pid in workers] == [True, True]
 
 
+def test_an_interruption_of_the_probe_is_not_said_to_be_before_the_steps_that_ran(tmp_path: Path) -> None:
+    parent = start(tmp_path, "nothing", act_compile="sleep")
+    pids(tmp_path)
+    parent.send_signal(signal.SIGINT)
+    parent.communicate(timeout=200)
+    report = Report.model_validate_json((tmp_path / "out" / "double" / "report.json").read_text())
+    assert (report.eager.status, report.eager.reason, report.compile.status) == ("ran", None, "failed")
+    assert report.compile.reason == "interrupted by SIGINT in the compile probe (in lower, 4 of 4)"
+    assert report.headline.startswith(report.compile.reason)
+
+
 def test_a_second_interruption_stops_at_once(tmp_path: Path) -> None:
     parent = start(tmp_path, "hang", grace=600)
     workers = pids(tmp_path)
