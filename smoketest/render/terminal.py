@@ -24,7 +24,7 @@ _GROUPS = (("deny", "Denied", "bold red", 12), ("warn", "Warnings", "bold yellow
 _SITES = 5
 """So many places of findings that are alike are shown."""
 
-_CODE = 100
+_CODE = 60
 """Characters of a line of source; the file has the rest."""
 
 _LINES = 60
@@ -46,6 +46,9 @@ _NAMES = 6
 
 _ALSO = 3
 """So many findings are named that go with the one of an entry."""
+
+_GROUNDS: dict[str | None, str] = {"reported": "seen on a device", "cannot_lower": "does not lower either"}
+"""What a predicted fallback stands on; what a possible one does, the heading of its group says."""
 
 _Line = tuple[int, Text]
 """Columns to indent, and the text."""
@@ -276,7 +279,7 @@ def _at(finding: Finding, told: _Told) -> str:
         return ""
     of_backward = " (backward)" if finding.phase == "backward" else ""
     lead = told.tied_to.get(finding.id)
-    mended = f", same line as {lead.op} above" if lead is not None else ""
+    mended = ", same op and line as above" if lead is not None else ""
     return f" at {_place(finding)}{of_backward}{mended}" if finding.site else f", {_place(finding)}"
 
 
@@ -286,6 +289,7 @@ def _heading(entry: _Entry, report: Report, where: str) -> _Line:
     statuses = Counter(finding.status for finding in (*entry.same, *entry.with_it) if finding.status)
     marks = [first.rule, *(f"{count} {status}" if entry.count > 1 else status for status, count in statuses.items())]
     marks += [f"{entry.count:,} findings"] if entry.count > 1 else []
+    marks += [_GROUNDS[first.grounds]] if first.rule == "NST101" and first.grounds in _GROUNDS else []
     title = words.title(first, report)
     if first.op:
         return 2, _text((first.op, "bold"), f"  {title} ({', '.join(marks)}){where}")
@@ -341,13 +345,10 @@ def _by_cause(findings: Sequence[Finding]) -> list[tuple[str | None, list[Findin
 
 
 def _cause(finding: Finding) -> str | None:
-    """Why; a fallback is told by its title and grounds, and by what the gate added to its message."""
-    if finding.rule != "NST101":
+    """Why; a predicted fallback is told by its heading, and by what the gate added to its message."""
+    if finding.rule != "NST101" or finding.grounds in ("measured", None):
         return words.cause(finding)
-    if finding.grounds == "no_kernel_known":  # the heading of its group says it
-        return finding.message.partition(". ")[2] or None
-    known = words.grounds(finding)
-    return ". ".join(part for part in (known, finding.message.partition(". ")[2]) if part) or finding.message or None
+    return finding.message.partition(". ")[2] or None
 
 
 def _sites(findings: Sequence[Finding]) -> Iterator[_Line]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def test_the_first_line_says_verdict_and_device() -> None:
 
 def test_predictions_are_called_so_and_lower_bounds_say_at_least() -> None:
     out = render(SAMPLES["equivariant"](), "terminal", width=200)
-    assert "aten::atan2.out  predicted fallback (NST101)" in out
+    assert "aten::atan2.out  predicted fallback (NST101, seen on a device)" in out
     assert "aten::native_batch_norm  possible fallback (NST101)" in out
     assert "aten::lgamma  predicted lowering failure (NST201)" in out
     assert "aten::erfinv  possible lowering failure (NST201)" in out
@@ -104,7 +105,7 @@ def test_ten_findings_fit_in_sixty_lines_and_the_worst_in_the_first_forty() -> N
         assert f":{n + 1}, forward: y = f{n}(x)" in first
     assert first.count("instead: ") == 4
     whole = " ".join(" ".join(out).split())
-    assert all(f"aten::{op} predicted fallback (NST101) at " in whole for op in ops[4:])
+    assert all(f"aten::{op} predicted fallback (NST101, seen on a device) at " in whole for op in ops[4:])
     assert "Checked: eager part ran; compile probe" in whole
     assert "Not checked: " in whole
     assert "The rest is in report.md: all causes and remedies" in whole
@@ -127,7 +128,7 @@ def test_findings_of_one_op_and_line_are_one_entry_led_by_the_one_to_mend_first(
     report = judged(base("a", findings=findings))
     out = render(report, "terminal", width=300)
     assert "Denied (5 findings)\n" in out
-    assert "  aten::_ctc_loss  predicted fallback (NST101, 4 findings)\n" in out
+    assert "  aten::_ctc_loss  predicted fallback (NST101, 4 findings, seen on a device)\n" in out
     assert (
         "    mend it first; with it may go: aten::_ctc_loss_backward.out, predicted fallback in backward (NST101);"
         " aten::_ctc_loss, predicted lowering failure in forward (NST201)\n"
@@ -224,7 +225,7 @@ def test_findings_of_the_same_rule_and_op_are_one_entry_with_their_places_below(
     findings = merge(part for n in range(1, 10) for part in seen("aten::acos.out", n, f"line_{n}", "reported", 1, 1))
     out = render(judged(base("a", findings=findings)), "terminal", width=200)
     assert out.count("aten::acos.out  predicted fallback") == 1
-    assert "  aten::acos.out  predicted fallback (NST101, 9 findings)\n" in out
+    assert "  aten::acos.out  predicted fallback (NST101, 9 findings, seen on a device)\n" in out
     assert len(re.findall(r"^    \S+:\d+, forward: line_\d$", out, re.MULTILINE)) == 5
     assert "    and 4 more findings of it, in report.md\n" in out
 
@@ -373,3 +374,12 @@ def test_a_long_name_is_shortened_in_its_middle_and_told_in_full_below() -> None
     assert " a_transformer_o…me_and_more_v1   PASS         0        0          2   emulated\n" in out
     assert " a_transformer_o…me_and_more_v2   PASS         0        0          2   emulated\n" in out
     assert "a_transformer_of_a_very_long_name_and_more_v2: clean: 1,234 op calls\n" in out
+
+
+def test_why_a_measured_fallback_ran_on_the_cpu_is_told_and_what_the_gate_added_to_a_predicted_one() -> None:
+    refused = placed("aten::mm", "NST101", "forward", verdict="measured")
+    told_why = merge([replace(refused, message="aten::mm has a kernel on the device, which refused these dtypes")])
+    assert "which refused these dtypes\n" in render(judged(base("a", findings=told_why)), "terminal", width=200)
+    out = render(SAMPLES["equivariant"](), "terminal", width=200)
+    assert "    Allowed up to 4,096 bytes per step, but there are 4,500,000: 4,495,904 too many.\n" in out
+    assert "the pre-release operator list has no kernel" not in out
