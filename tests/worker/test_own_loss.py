@@ -16,7 +16,8 @@ def make_batch(step): return {"input": torch.ones(3, 2), "target": torch.ones(3,
 def test_findings_of_a_loss_that_the_yaml_names_say_that_it_is_the_checks_own(run_worker: Any, tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(MODEL)
     loss = {"name": "mse_loss", "target": "batch.target"}
-    run = run_worker({"workload": str(tmp_path / "work.py"), "batch": {"forward": ["input"]}, "loss": loss})
+    check = {"workload": str(tmp_path / "work.py"), "batch": {"forward": ["input"]}, "loss": loss}
+    run = run_worker(check, fresh=True)  # a forked worker has a frame of the tests around it all
     of_loss = [finding for finding in run.findings if finding.op.startswith("aten::mse_loss")]
     assert {finding.phase for finding in of_loss} == {"forward", "backward"}
     for finding in of_loss:
