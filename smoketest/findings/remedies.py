@@ -160,7 +160,7 @@ REWRITES: dict[str, str] = {
     "take": "Write `x.flatten().index_select(0, index.flatten()).view_as(index)`.",
     "bincount": "With a known number of bins, more than the largest id: `torch.zeros(n,"
     " device=ids.device).index_add(0, ids, torch.ones(ids.shape, device=ids.device))`; weights= go in place of the"
-    " ones.",
+    " ones. It gives floats: where whole numbers are needed, as by split(), put `.long()` behind it.",
     "masked_select": "Keep the size and mask instead: `torch.where(mask, x, torch.zeros_like(x)).sum() / mask.sum()`"
     " is the mean over the selected entries. The list of them, of a length not known beforehand, is not covered.",
     "baddbmm": "Write `beta * x + alpha * (a @ b)`.",
@@ -294,8 +294,9 @@ REWRITES: dict[str, str] = {
 ADVICE: dict[str, str] = {
     "erfinv": "No short rewrite. The profile has an eager kernel; keep the op out of the compiled region, and draw"
     " truncated normals on the CPU before the model is moved.",
-    "nonzero": "No rewrite of the same size: how many entries there are is only known on the host. Keep the full size"
-    " and multiply by the mask, or pad to a maximum.",
+    "nonzero": "Where it comes of a mask in an assignment, select: y[m] = v is y = torch.where(m, v, y), and y[m] += c"
+    " is y = torch.where(m, y + c, y). Else nothing has the same size, for how many entries there are is only known on"
+    " the host: keep the full size and multiply by the mask, or pad to a maximum.",
     "_unique2": "No rewrite that is known to stay on the device. Find the distinct values in the data loader and pass"
     " them padded to a maximum, with the inverse index.",
     "grid_sampler_3d": "No short rewrite: weigh by one hat function for each axis, as smoketest explain grid_sampler_2d"
@@ -310,9 +311,9 @@ ADVICE: dict[str, str] = {
     "linalg_cholesky_ex": "No rewrite: the device has no dense factorization or solver. Do it on the CPU on purpose,"
     " once per step: move what goes in with .cpu(), compute, and move what comes out back with .to(x.device), which"
     " autograd follows; and accept it under gate.allow. For 2 x 2 and 3 x 3 matrices write the formula out.",
-    "_fft_c2c": "No short rewrite: split real and imaginary parts and multiply by the cosine and sine matrices of the"
-    " fixed length. A causal convolution of length L by FFT is better written as F.conv1d(F.pad(u, (L - 1, 0)),"
-    " kernel.flip(-1)[:, None], groups=channels): conv1d does not flip its kernel.",
+    "_fft_c2c": "A causal convolution of length L by FFT is F.conv1d(F.pad(u, (L - 1, 0)), kernel.flip(-1)[:, None],"
+    " groups=channels): conv1d does not flip its kernel. Anything else has no short rewrite: split real and imaginary"
+    " parts and multiply by the cosine and sine matrices of the fixed length.",
     "_amp_update_scale": "Train with autocast in bfloat16, which needs no GradScaler.",
     "_fused_adam": "Use torch.optim.AdamW(fused=True), which has a kernel, or leave fused off.",
     "_sparse_coo_tensor_with_dims_and_tensors": "The device has no sparse kernels: build nn.Embedding with sparse=False"

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from smoketest.findings import NotChecked, Observation, SitePolicy
+from smoketest.operators.evidence import base_name
 from smoketest.probe.capture import HANDED_ON, CapturedGraph, GraphInput, Origin
 from smoketest.probe.graphs import NodeSpec, Ref, TensorSpec, inputs_of, values
 from smoketest.probe.observe import WITNESS, calls_of
 
-__all__ = ["doubles", "inputs", "integers"]
+__all__ = ["doubles", "inputs", "integers", "large_integers"]
 
 _ON_CPU = (
     "under torch.compile it is copied to the device in every call, or refused where "
@@ -25,6 +26,14 @@ _DOUBLE = (
     "and gave its results back as float64"
 )
 _USE_FLOAT32 = "Use float32 here: the digits are lost in any case."
+
+_BELOW_32_BITS = "Keep it below 2**31, or compute what needs it on the CPU, as part of the batch."
+_COMPUTING = (
+    "add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "eq", "ne", "lt", "le", "gt", "ge", "clamp", "clamp_min", "clamp_max", "masked_fill", "fill", "full",
+    "full_like", "scalar_tensor", "where",
+)  # fmt: skip
+"""Ops whose integers are values; those of a slice or a reshape are sizes, and its largest means "to the end"."""
 
 
 def inputs(taken: Iterable[GraphInput], policy: SitePolicy) -> Iterator[Observation]:
@@ -115,6 +124,46 @@ def doubles(graph: CapturedGraph, policy: SitePolicy) -> Iterator[Observation]:
         )
 
 
+def large_integers(graph: CapturedGraph, policy: SitePolicy) -> Iterator[Observation]:
+    """NST207 for the nodes of a forward graph that compute with an integer of the source that needs more than 32 bits.
+
+    Source: [PRE] torch.compile executor and eager kernels of April 2026: int64 is computed as int32, and wraps.
+    """
+    if graph.direction != "forward":
+        return
+    for node in graph.spec.nodes:
+        large = _beyond_32_bits(node) if _is_computing(node) else None
+        if large is None or not (_has(node.value, torch.int64) or _takes(graph, node, torch.int64)):
+            continue
+        origin = graph.origins.get(node.name, Origin())
+        yield Observation(
+            rule="NST207",
+            op=str(node.target),
+            called_as=origin.called_as,
+            phase=graph.direction,
+            site=policy.choose(origin.frames),
+            module=origin.module,
+            shapes=tuple(str(value) for value in values(node.value) if isinstance(value, TensorSpec)),
+            calls=calls_of(graph),
+            exact=graph.runs is not None,
+            witnesses=WITNESS,
+            stage="captured",
+            message=f"{node.target} computes with {large}, which needs more than 32 bits: a pre-release of April 2026 "
+            "computed 64-bit integers as 32-bit ones, so that it possibly wraps, and nothing fails",
+            remedy=_BELOW_32_BITS,
+        )
+
+
+def _is_computing(node: NodeSpec) -> bool:
+    return node.is_op and base_name(str(node.target)).partition("::")[2] in _COMPUTING
+
+
+def _beyond_32_bits(node: NodeSpec) -> int | None:
+    """The first integer among the arguments that int32 does not hold."""
+    given = (value for value in inputs_of(node) if isinstance(value, int))
+    return next((value for value in given if not -(2**31) <= value < 2**31), None)
+
+
 def integers(graphs: Iterable[CapturedGraph]) -> NotChecked | None:
     """That integers beyond 32 bits are not looked for, where there are 64-bit ones.
 
@@ -127,8 +176,8 @@ def integers(graphs: Iterable[CapturedGraph]) -> NotChecked | None:
         return None
     return NotChecked(
         what="integers that need more than 32 bits",
-        why=f"no values are looked at, and {nodes} nodes and inputs of graphs are of int64, which a pre-release of "
-        "April 2026 computed as 32-bit integers",
+        why=f"no values are looked at but those that the source has, and {nodes} nodes and inputs of graphs are of "
+        "int64, which a pre-release of April 2026 computed as 32-bit integers",
     )
 
 

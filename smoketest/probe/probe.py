@@ -194,6 +194,7 @@ def probe(
         *observe.around_the_graphs(seen, fullgraph, site_policy),
         *observe_values.inputs(seen.inputs, site_policy),
         *(found for graph in seen.graphs for found in observe_values.doubles(graph, site_policy)),
+        *(found for graph in seen.graphs for found in observe_values.large_integers(graph, site_policy)),
     ]
     return ProbeResult(
         graphs=tuple(sweep.info(graph) for graph in seen.graphs),

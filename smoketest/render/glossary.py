@@ -44,9 +44,9 @@ TERMS = (
          "an op that the device hands to the CPU: its tensors are copied there and the result back, in every call",
          "fallback: the op runs on the CPU, its tensors copied there and back"),
     Term("op failure", r"\bfailed ops?\b|\bop failures?\b",
-         "an op that can run nowhere: neither the device nor the CPU has a kernel for it, so the step stops there with"
-         " an exception. The emulated device computes it another way to show what comes after",
-         "op failure: neither device nor CPU has a kernel, the step stops there"),
+         "an op at which the step stops with an exception on the device, most often because neither the device nor the"
+         " CPU it falls back to has a kernel for it. The emulated device goes on if it can, to show what comes after",
+         "op failure: on the device the step stops there, with an exception"),
     Term("hidden host work", r"\bhidden host work\b",
          "work on the CPU inside an op that counts as running on the device, such as casting 64-bit numbers: no list of"
          " fallbacks has it",

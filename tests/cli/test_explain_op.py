@@ -129,7 +129,8 @@ def test_what_the_backend_takes_apart_is_not_called_unknown() -> None:
 
 
 def test_with_a_profile_that_lists_a_kernel_an_op_of_the_table_is_a_warning() -> None:
-    newer = PROFILES[0].model_copy(update={"native": PROFILES[0].native | {"aten::lgamma"}, "name": "newer"})
+    registered = PROFILES[0].registered_by | {"aten::lgamma": "a newer release"}
+    newer = PROFILES[0].model_copy(update={"registered_by": registered, "name": "newer"})
     text = explain_op("aten::lgamma", [*PROFILES, newer], width=1000)
     assert text is not None
     assert "newer lists a kernel for aten::lgamma, so a release may lower it" in text

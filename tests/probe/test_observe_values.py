@@ -26,6 +26,32 @@ class Holds(nn.Module):
         return z.sum() * batch["ids"].sum()
 
 
+class Hashes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        ids = ids[:, 1:] * 31
+        ids = ids * 2654435761 % 8
+        return self.table(ids)
+
+
+def test_an_integer_that_needs_more_than_32_bits_is_told_at_its_line_and_the_end_of_a_slice_is_none(
+    probed: Probe,
+) -> None:
+    result = probed(Hashes(), torch.arange(12).reshape(3, 4))
+    first = Hashes.forward.__code__.co_firstlineno
+    (found,) = [f for f in merge(result.observations) if f.rule == "NST207" and "32 bits" in f.message]
+    assert found.site is not None
+    assert (found.op, found.site.line - first) == ("aten::mul.Tensor", 2)
+    assert found.message == (
+        "aten::mul.Tensor computes with 2654435761, which needs more than 32 bits: a pre-release of April 2026 "
+        "computed 64-bit integers as 32-bit ones, so that it possibly wraps, and nothing fails"
+    )
+    assert found.remedy == "Keep it below 2**31, or compute what needs it on the CPU, as part of the batch."
+
+
 def probed_with(probed: Probe, x: torch.Tensor, returns: torch.Tensor) -> ProbeResult:
     batch = {"returns": returns, "ids": torch.arange(3)}
     return probed(Holds(), run_step=lambda call, _: call(x, batch).backward())
@@ -60,8 +86,8 @@ def test_strided_inputs_and_64_bit_floats_are_told_where_they_come_in(probed: Pr
     assert found["NST207", 3, "aten::_to_copy"].message.startswith("aten::_to_copy gives float64: the device has no")
     (note,) = [note for note in result.not_checked if note.what == "integers that need more than 32 bits"]
     assert note.why == (
-        "no values are looked at, and 3 nodes and inputs of graphs are of int64, which a pre-release of April 2026 "
-        "computed as 32-bit integers"
+        "no values are looked at but those that the source has, and 3 nodes and inputs of graphs are of int64, which a "
+        "pre-release of April 2026 computed as 32-bit integers"
     )
 
 
