@@ -124,6 +124,8 @@ def _short_end(report: Report) -> Iterator[_Line]:
     ]
     yield 0, Text()
     yield 0, _text(("Checked", "bold"), f": {'; '.join(parts)}")
+    if report.ranks is not None:
+        yield 0, _text(words.shared_by(report))
     if (compared := words.against_baseline(report)) is not None:
         yield 0, _text(compared)
     costs = estimates.cost(report)

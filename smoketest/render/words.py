@@ -46,6 +46,7 @@ __all__ = [
     "ranks_text",
     "reached",
     "row",
+    "shared_by",
     "size",
     "tested",
     "title",
@@ -428,7 +429,7 @@ def module_name(pattern: str) -> str:
 
 def checked(report: Report) -> list[str]:
     """What was looked at, one sentence a part."""
-    lines = [_ranks(report)] if report.ranks is not None else []
+    lines = [shared_by(report)] if report.ranks is not None else []
     lines += [f"Eager part: {_ended(report.eager.status, _reason(report, report.eager.reason))}{_steps(report)}"]
     times = _times(report)
     if times:
@@ -443,7 +444,7 @@ def checked(report: Report) -> list[str]:
     return [*lines, *([rows] if rows else []), *([compared] if compared else [])]
 
 
-def _ranks(report: Report) -> str:
+def shared_by(report: Report) -> str:
     """How many made the steps, and what the numbers are of."""
     parallel = report.workload.parallel or {}
     kind = parallel.get("kind")
