@@ -106,22 +106,7 @@ def doubles(graph: CapturedGraph, policy: SitePolicy) -> Iterator[Observation]:
     for node in graph.spec.nodes:
         if not node.is_op or not _has(node.value, torch.float64) or _takes(graph, node, torch.float64):
             continue
-        origin = graph.origins.get(node.name, Origin())
-        yield Observation(
-            rule="NST207",
-            op=str(node.target),
-            called_as=origin.called_as,
-            phase=graph.direction,
-            site=policy.choose(origin.frames),
-            module=origin.module,
-            shapes=tuple(str(value) for value in values(node.value) if isinstance(value, TensorSpec)),
-            calls=calls_of(graph),
-            exact=graph.runs is not None,
-            witnesses=WITNESS,
-            stage="captured",
-            message=f"{node.target} gives float64: {_DOUBLE}",
-            remedy=_USE_FLOAT32,
-        )
+        yield _of_node(graph, node, policy, f"{node.target} gives float64: {_DOUBLE}", _USE_FLOAT32)
 
 
 def large_integers(graph: CapturedGraph, policy: SitePolicy) -> Iterator[Observation]:
@@ -135,23 +120,31 @@ def large_integers(graph: CapturedGraph, policy: SitePolicy) -> Iterator[Observa
         large = _beyond_32_bits(node) if _is_computing(node) else None
         if large is None or not (_has(node.value, torch.int64) or _takes(graph, node, torch.int64)):
             continue
-        origin = graph.origins.get(node.name, Origin())
-        yield Observation(
-            rule="NST207",
-            op=str(node.target),
-            called_as=origin.called_as,
-            phase=graph.direction,
-            site=policy.choose(origin.frames),
-            module=origin.module,
-            shapes=tuple(str(value) for value in values(node.value) if isinstance(value, TensorSpec)),
-            calls=calls_of(graph),
-            exact=graph.runs is not None,
-            witnesses=WITNESS,
-            stage="captured",
-            message=f"{node.target} computes with {large}, which needs more than 32 bits: a pre-release of April 2026 "
-            "computed 64-bit integers as 32-bit ones, so that it possibly wraps, and nothing fails",
-            remedy=_BELOW_32_BITS,
+        message = (
+            f"{node.target} computes with {large}, which needs more than 32 bits: a pre-release of April 2026 computed "
+            "64-bit integers as 32-bit ones, so that it possibly wraps, and nothing fails"
         )
+        yield _of_node(graph, node, policy, message, _BELOW_32_BITS)
+
+
+def _of_node(graph: CapturedGraph, node: NodeSpec, policy: SitePolicy, message: str, remedy: str) -> Observation:
+    """NST207 for a node as it was captured."""
+    origin = graph.origins.get(node.name, Origin())
+    return Observation(
+        rule="NST207",
+        op=str(node.target),
+        called_as=origin.called_as,
+        phase=graph.direction,
+        site=policy.choose(origin.frames),
+        module=origin.module,
+        shapes=tuple(str(value) for value in values(node.value) if isinstance(value, TensorSpec)),
+        calls=calls_of(graph),
+        exact=graph.runs is not None,
+        witnesses=WITNESS,
+        stage="captured",
+        message=message,
+        remedy=remedy,
+    )
 
 
 def _is_computing(node: NodeSpec) -> bool:

@@ -290,12 +290,19 @@ def _heading(entry: _Entry, report: Report, where: str) -> _Line:
     first = entry.first
     statuses = Counter(finding.status for finding in (*entry.same, *entry.with_it) if finding.status)
     marks = [first.rule, *(f"{count} {status}" if entry.count > 1 else status for status, count in statuses.items())]
-    marks += [f"{entry.count:,} findings"] if entry.count > 1 else []
+    marks += [_counted(entry)] if entry.count > 1 else []
     marks += [_GROUNDS[first.grounds]] if first.rule == "NST101" and first.grounds in _GROUNDS else []
     title = words.title(first, report)
     if first.op:
         return 2, _text((first.op, "bold"), f"  {title} ({', '.join(marks)}){where}")
     return 2, _text((title, "bold"), f" ({', '.join(marks)}){where}")
+
+
+def _counted(entry: _Entry) -> str:
+    """Those of the rule that the heading names, and those that go with them, which may be of others."""
+    same, with_it = len(entry.same), len(entry.with_it)
+    more = f" and {with_it:,} with {'them' if same > 1 else 'it'}" if with_it else ""
+    return f"{words.counted(same, 'finding')}{more}"
 
 
 def _in_full(entry: _Entry, told: _Told) -> Iterator[_Line]:

@@ -16,7 +16,15 @@ from smoketest.witness.dispatch import FailedOp, signature_text
 from smoketest.witness.reconcile import TracedCalls
 from smoketest.witness.sites import Line
 
-__all__ = ["continued", "op_in_error", "raised", "raised_by_code", "raised_by_device", "raised_by_ranks"]
+__all__ = [
+    "continued",
+    "names_device",
+    "op_in_error",
+    "raised",
+    "raised_by_code",
+    "raised_by_device",
+    "raised_by_ranks",
+]
 
 _DEVICES_MIXED = ("same device", "is on cpu", "two devices")
 """In PyTorch's message, and in the backend's own ([PRE] base rule of `can_handle`, internals 2.3)."""

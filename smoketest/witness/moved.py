@@ -314,7 +314,7 @@ _UNREGISTERED = (
 )
 _REGISTER = (
     "Keep modules in nn.ModuleList or nn.ModuleDict and parameters in nn.ParameterList or nn.ParameterDict, not in a"
-    " plain list, tuple or dict. A model that is not to be trained, such as a teacher, is moved by itself."
+    " plain list, tuple or dict. For a model that is not to be trained, such as a teacher, call its own `.to()`."
 )
 
 

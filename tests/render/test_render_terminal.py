@@ -128,7 +128,7 @@ def test_findings_of_one_op_and_line_are_one_entry_led_by_the_one_to_mend_first(
     report = judged(base("a", findings=findings))
     out = render(report, "terminal", width=300)
     assert "Denied (5 findings)\n" in out
-    assert "  aten::_ctc_loss  predicted fallback (NST101, 4 findings, seen on a device)\n" in out
+    assert "  aten::_ctc_loss  predicted fallback (NST101, 2 findings and 2 with them, seen on a device)\n" in out
     assert (
         "    mend it first; with it may go: aten::_ctc_loss_backward.out, predicted fallback in backward (NST101);"
         " aten::_ctc_loss, predicted lowering failure in forward (NST201)\n"
